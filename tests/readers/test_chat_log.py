@@ -870,6 +870,15 @@ SPOKEN = {
     "guillemets": "2024-03-05 1{n}.05 »{text}« – {who}\n",
     "MSN in French": "{who} dit :\n   {text}\n",
     "statements": "INSERT INTO chat VALUES ({n}, '2024-03-05 1{n}:05:10', '{who}', '{text}');\n",
+    "corner brackets alone": "{who}「{text}」\n",
+    "speakers with ranges": "{who} [00:0{n}:00 - 00:0{n}:09]\n{text}\n\n",
+    "a stamp in emphasis": "**{who}** _(2024-03-05 1{n}:05)_: {text}\n",
+    "a bullet and an emphasised name": "- 1{n}:05 **{who}:** {text}\n",
+    "a block in YAML": "- at: 2024-03-05 1{n}:05:10\n  by: {who}\n  text: |-\n    {text}\n",
+    "a compact stamp": "20240305-1{n}0510 {who}: {text}\n",
+    "a month in Greek": "{who} (5 Μαρτίου 2024, {n}:05 μ.μ.): {text}\n",
+    "a date in Russian": "5 марта 2024 г., 1{n}:05\n{who}\n{text}\n\n",
+    "an optional role": "1{n}:05 | (Moderator, Member (6 months)) {who}: {text}\n",
     "numbered lines": "  {n}  {who}: {text}\n",
 }
 
@@ -926,6 +935,29 @@ def test_labels_of_some_records_may_be_missing(tmp_path):
     )
     nodes, _ = log_of(tmp_path / "a.txt", content)
     assert [(node.author, node.text) for node in nodes if not node.kind] == said
+
+
+def test_phone_numbers_share_a_part():
+    lines = [f"05/03/2024 1{n}:05 +44 7700 90{len(who)}281: {text}" for n, (who, text) in enumerate(PLATES)]
+    assert guess(lines).source == "{date} {time} {author}: {text}"
+
+
+def test_quotation_marks_inside_quoted_texts_are_doubled(tmp_path):
+    lines = [
+        f"INSERT INTO t VALUES ({n}, '2024-03-05 1{n}:05:10', '{who}', '{text} isn''t it');"
+        for n, (who, text) in enumerate(PLATES)
+    ]
+    nodes, _ = log_of(tmp_path / "a.sql", "\n".join(lines))
+    assert [node.text for node in nodes] == [f"{text} isn't it" for _, text in PLATES]
+
+
+@pytest.mark.parametrize("form", ["{who}  {time}\n{text}\n\n", "[{time}] {who}: {text}\n"])
+def test_minutes_since_the_start_may_exceed_a_day(tmp_path, form):
+    said = [*PLATES, *PLATES[::-1]]
+    lines = [form.format(time=f"{9 * n}:05", who=who, text=text) for n, (who, text) in enumerate(said)]
+    nodes, counts = log_of(tmp_path / "a.txt", "".join(lines))
+    assert [(node.author, node.text, node.time) for node in nodes] == [(*each, 540 * n + 5) for n, each in enumerate(said)]
+    assert not counts.kept["bad_time"]
 
 
 def test_the_game_is_no_author(tmp_path):

@@ -30,7 +30,7 @@ from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, gues
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, runs_twice
+from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, is_elapsed, runs_twice
 from ramify.readers.dates import DateOrder, Given, first_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding
 from ramify.readers.events import dated, system_author
@@ -270,7 +270,8 @@ def _clock(
     twelve = hours == "12"
     if hours == AUTO:
         twelve = runs_twice(line.time for line in again() if line.time)
-    return Clock(date_in(path), order, twelve=twelve)
+    elapsed = not twelve and is_elapsed(line.time for line in again() if line.time)
+    return Clock(date_in(path), order, twelve=twelve, elapsed=elapsed)
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, fold: Fold) -> Iterator[Line]:

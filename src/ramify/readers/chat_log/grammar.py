@@ -155,7 +155,7 @@ def _labelled(lines: Sequence[str]) -> Iterator[Reading]:
         [line[found[place].end() : end[place]] for (_, line, found), end in zip(rows, ends)] for place in range(len(labels))
     ]
     names = [match[1].lower() for match in rows[0][2]]
-    stamps = [_stamp_in(column) for column in columns]
+    stamps = [column[0] if all(map(_BLOCK.fullmatch, column)) else _stamp_in(column) for column in columns]
     quoted = [all(len(value) > 1 and value[0] == value[-1] == '"' for value in column) for column in columns]
     free = [place for place, stamp in enumerate(stamps) if not stamp]
     authors = [place for place in free if names[place] in _AUTHORS] or free
@@ -196,6 +196,8 @@ def _stamp_in(values: Sequence[str]) -> str:
 _FIELD = re.compile(
     r"(?:\A(?:- )?|\n *|[ ]+(?=[^\W\d_]\w*=)|[ ]{2,}(?=[A-Z]\w*: ))([^\W\d_]\w{0,15}(?: [^\W\d_]\w{0,15})?)(?: *: ?|=)"
 )
+_BLOCK = re.compile(r"[|>][-+]?")
+"""The value in YAML of a text on the lines below."""
 _MAX_LABELS = 8
 _AUTHORS = frozenset(("author", "user", "username", "by", "from", "sender", "who", "nick", "name", "speaker"))
 _TEXTS = frozenset(("text", "body", "content", "message", "msg", "says", "comment"))
@@ -549,7 +551,7 @@ def _may_delimit(run: str, lead: str) -> bool:
     opening = lead.rstrip(SPACES)[-1:]
     if opening in _CLOSING and _CLOSING[opening] not in run and (opening != "<" or lead[-1:] not in SPACES):
         return False
-    if lead[-1:] in _AROUND and lead[-1:] != run[0]:
+    if lead[-1:] in _AROUND and lead[-1:] not in (run[0], marks[-1:]):
         return False
     if quotes := _QUOTED_VALUES.fullmatch(run):
         return quotes[1] == lead[-1:] if quotes[1] else lead[-1:] not in _QUOTES
@@ -620,6 +622,10 @@ def _name_before(rows: Sequence[tuple[_Row, str]], stamp: str) -> Iterator[Readi
                     for row in begun
                     if len(row.rest) <= MAX_NAME and is_name(row.rest)
                 }
+                if is_heading:
+                    names = Counter(each.name for each in said.values())
+                    # A text that ends with a time stands below a head.
+                    said = {place: each for place, each in said.items() if names[each.name] > 1 or place - 1 not in said}
                 yield Reading(f"{head}{{author}}{source}{stamp}{close}", said)
                 if depth < _MAX_SKIPPED:
                     left += _without_first(head, begun, depth, least)
@@ -666,7 +672,7 @@ def _common_lead(texts: Sequence[str]) -> str:
     least = 0.8 * len(left)
     while left:
         character, count = Counter(text[len(lead) : len(lead) + 1] for text in left).most_common(1)[0]
-        if count < least or not character or character.isalnum() or character in "_<":
+        if count < least or not character or character.isalnum() or character == "<" or (character == "_" and not lead):
             break
         lead += character
         left = [text for text in left if text.startswith(lead)]

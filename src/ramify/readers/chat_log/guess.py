@@ -309,6 +309,7 @@ class _Judge:
     def _disorder(self, reading: Reading) -> str:
         """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""
         times: list[tuple[str | None, float]] = []
+        elapsed: list[list[int]] = []
         is_last = _LAST_STAMP.search(reading.source) is not None
         for place in sorted(reading.said) if reading.has_stamp else ():
             found = self._stamps[place]
@@ -317,11 +318,15 @@ class _Judge:
             date = parts.get("date")
             day = read_date(date, "day") or read_date(date, "month") if date else None
             time = read_time(parts["time"]) if "time" in parts else None
+            numbers = [int(number) for number in _NUMBER.findall(parts.get("time", ""))]
+            elapsed.append([0] * (3 - len(numbers)) + numbers)
             if time is not None:
                 times.append((date, time.second))
             elif day is not None and day.second is not None:
                 times.append(("", day.second))
         back = sum(one[0] == other[0] and 0 < one[1] - other[1] < 43_200 for one, other in pairwise(times))
+        if back and not any(date for date, _ in times):
+            back = min(back, sum(one > other for one, other in pairwise(elapsed)))
         if back * 10 > len(times) + 10:
             return f"its times go back {back} times"
         steps = [(one[0] != other[0], one[1] <= other[1]) for one, other in pairwise(times)]
@@ -331,6 +336,7 @@ class _Judge:
         return "its times are those of a schedule" if len(seconds) > 5 and all(second % 900 == 0 for second in seconds) else ""
 
 
+_NUMBER = re.compile(r"\d+")
 _LAST_STAMP = re.compile(r"\{text\}.*\{time\}")
 _FIRST_STAMP = re.compile(r"\W{0,2}\{(?:date|time)\}")
 
@@ -396,7 +402,8 @@ def _shared_part(names: Counter[str]) -> str:
         mark, count = marks.most_common(1)[0]
         if not mark.isalnum() and mark not in "_+@)]" and count * 5 > names.total() * 4:
             return f"most names {'end' if place else 'begin'} with {mark!r}"
-    shared = Counter(word for name in names if " " in name for word in set(name.split(" ")) if _NOT_IN_NAMES.fullmatch(word))
+    apart = [name for name in names if " " in name and not _PHONE.match(name)]
+    shared = Counter(word for name in apart for word in set(name.split(" ")) if _NOT_IN_NAMES.fullmatch(word))
     word, count = shared.most_common(1)[0] if shared else ("", 0)
     return f"most names hold {word!r}" if count > 1 and count * 2 > len(names) else ""
 
@@ -434,6 +441,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     Messages that are equal count once: people repeat themselves, too.
     """
     total = len(messages)
+    messages = [(name, text[1:-1] if len(text) > 1 and text[0] == text[-1] in "\"'" else text) for name, text in messages]
     texts = [_VARIABLE.sub("0", text) for _, text in messages]
     authors = Counter(name for name, _ in messages)
     if len(set(texts)) <= len(authors) and total > 3 * len(authors):

@@ -4,7 +4,23 @@ _TOLD = ("says", "shouts", "yells", "gossips", "auctions", "tells you", "tells t
 
 _SAID = ("says", "asks", "exclaims", "whispers", "say", "ask", "exclaim", "whisper")
 
-_MSN = ("says", "dit ", "dit", "sagt", "dice", "diz", "disse", "zegt", "siger", "säger", "sier", "sanoo", "mówi", "говорит")
+_MSN = (
+    "says",
+    "said",
+    "dit ",
+    "dit",
+    "sagt",
+    "dice",
+    "diz",
+    "disse",
+    "zegt",
+    "siger",
+    "säger",
+    "sier",
+    "sanoo",
+    "mówi",
+    "говорит",
+)
 
 KNOWN: dict[str, str] = {
     "WhatsApp (Android)": "{date}, {time} - {author}: {text}",
@@ -57,6 +73,10 @@ KNOWN: dict[str, str] = {
     "a table with semicolons": '{date};{time};"{text}";{author}',
     "Tinder": "{author} → {skip} ({date} {time}): {text}",
     "text in quotation marks, signed": '"{text}" ({author}, {date} {time})',
+    "chat-downloader": "{date} {time} | {?({skip}) }{author}: {text}",
+    "chat-downloader, without dates": "{time} | {?({skip}) }{author}: {text}",
+    "speakers with ranges": "{author} [{time} - {skip}]\n{author} ({time} - {skip})",
+    "text in corner brackets, without times": "{author}「{text}」",
     "text in corner brackets": "{time} {author}「{text}」",
     "text in corner brackets, with dates": "{date} {time} {author}「{text}」",
     "Salesforce": "( {skip} ) {author}: {text}",

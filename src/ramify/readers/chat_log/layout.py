@@ -91,7 +91,8 @@ class Layout:
         """Whether most times of messages have a colon."""
         self.is_closed = all(map(_CLOSED.search, pattern.source.split("\n")))
         """Whether marks end texts, so that they have no further lines."""
-        self._doubles_quotes = '"{text}"' in pattern.source
+        self._doubled = next((quote for quote in ('"', "'") if f"{quote}{{text}}{quote}" in pattern.source), "")
+        """The quotation mark around texts, which is doubled inside them."""
         self._may_quote = pattern.source.endswith((";{text}", ",{text}"))
         """Whether texts may be quoted as in a table."""
         self.quotes_more = pattern.source.endswith("\\t{text}")
@@ -122,8 +123,8 @@ class Layout:
             if author is None:
                 continue
             text = (match["text"] or "") if form.has_text else ""
-            if self._doubles_quotes:
-                text = text.replace('""', '"')
+            if self._doubled:
+                text = text.replace(2 * self._doubled, self._doubled)
             elif self._may_quote and len(text) > 1 and text[0] == text[-1] == '"':
                 text = text[1:-1].replace('""', '"')
             if not form.ends_with_text:
