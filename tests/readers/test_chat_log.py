@@ -616,14 +616,14 @@ def test_layouts_are_read_or_refused(tmp_path):
     """The reader was mended on these layouts, so the share says nothing of others."""
     right, wrong = judged(tmp_path, layouts())
     assert not wrong
-    assert right >= 0.94 * COUNT
+    assert right >= 0.97 * COUNT
 
 
 def test_layouts_of_the_second_set_are_read_or_refused(tmp_path):
-    """The one that is wrong has minutes of three digits, which pass for text. The ten ambiguous ones may be refused."""
+    """The ten ambiguous ones may be refused."""
     right, wrong = judged(tmp_path, chat_layouts_second.layouts())
-    assert [verdict.partition(": ")[2].partition(",")[0] for verdict in wrong] == ["044-otter"]
-    assert right >= 64
+    assert not wrong
+    assert right >= 75
 
 
 def test_layouts_of_the_third_set_are_read_or_refused(tmp_path):
@@ -856,6 +856,31 @@ SPOKEN = {
     "time since the launch": "T+00:1{n}:05 {who} // {text}\n",
     "tags": '<msg from="{who}" at="2024-03-05 1{n}:05:10">{text}</msg>\n',
     "a program, a level and a verb": "2024-03-05 1{n}:05:10,000 chat.room INFO {who} said: {text}\n",
+    "quoted values without a head": '"05.03.2024";"1{n}:05";"{who}";"{text}"\n',
+    "values of a tuple": "('2024-03-05 1{n}:05:10', '{who}', '{text}')\n",
+    "a stamp behind the text": "{who}: {text} [2024-03-05 1{n}:05]\n",
+    "an emphasised head": "**{who}** _2024-03-05 1{n}:05_  \n{text}\n\n",
+    "envelopes": "Envelope from: “{who}” +49{n}\nTimestamp: 170962000000{n} (x)\nServer timestamps: x\nBody: {text}\n\n",
+    "signs": "👤 {who} 🕑 05.03.2024 1{n}:05 💬 {text}\n",
+    "a host": "2024-03-05 1{n}:05:10 {who}!~u@h{n}.example: {text}\n",
+    "items with labels": '- from: {who}\n  at: 2024-03-05 1{n}:05:10\n  text: "{text}"\n',
+    "padded labels": "Sender : {who}\nDate   : 5 Mar 2024\nTime   : 1{n}:05:10\nMessage: {text}\n\n",
+    "labels on a line": "MSG 021{n}  FROM: {who}  TO: ALL  DATE: 04-13-91 1{n}:20\n{text}\n\n",
+    "values and a number": 'ts=2024-03-05T1{n}:05:10Z room=hut user={who} seq={n} msg="{text}"\n',
+    "a box": "|  {n} | 2024-03-05 1{n}:05:10 | {who:6} | {text:40} |\n",
+    "a role": "--- Comment {n} by {who} (reporter) on 2024-03-05 1{n}:05:10 ---\n{text}\n\n",
+    "guillemets": "2024-03-05 1{n}.05 »{text}« – {who}\n",
+    "MSN in French": "{who} dit :\n   {text}\n",
+    "statements": "INSERT INTO chat VALUES ({n}, '2024-03-05 1{n}:05:10', '{who}', '{text}');\n",
+    "corner brackets alone": "{who}「{text}」\n",
+    "speakers with ranges": "{who} [00:0{n}:00 - 00:0{n}:09]\n{text}\n\n",
+    "a stamp in emphasis": "**{who}** _(2024-03-05 1{n}:05)_: {text}\n",
+    "a bullet and an emphasised name": "- 1{n}:05 **{who}:** {text}\n",
+    "a block in YAML": "- at: 2024-03-05 1{n}:05:10\n  by: {who}\n  text: |-\n    {text}\n",
+    "a compact stamp": "20240305-1{n}0510 {who}: {text}\n",
+    "a month in Greek": "{who} (5 Μαρτίου 2024, {n}:05 μ.μ.): {text}\n",
+    "a date in Russian": "5 марта 2024 г., 1{n}:05\n{who}\n{text}\n\n",
+    "an optional role": "1{n}:05 | (Moderator, Member (6 months)) {who}: {text}\n",
     "numbered lines": "  {n}  {who}: {text}\n",
 }
 
@@ -870,6 +895,94 @@ def test_layouts_of_programs(tmp_path, name):
         name, "{0}"
     )
     assert [(node.author, node.text) for node in nodes if not node.kind] == [(form.format(who), text) for who, text in PLATES]
+
+
+def test_one_odd_name_among_few_is_no_reason_to_refuse():
+    for odd in ("pia@jabber.example.org", "Prof. Pia", "¡Olé!"):
+        assert guess([f"[1{n}:05] {odd if who == 'pia' else who}: {text}" for n, (who, text) in enumerate(PLATES)]).reason == ""
+
+
+@pytest.mark.parametrize(
+    ("form", "more"), [("{who}\n\t{text}\n\n", ""), ("          {who}\n   {text}\n   so {n}\n\n", "\nso {n}")]
+)
+def test_texts_are_indented_below_names(tmp_path, form, more):
+    said = [(who.upper(), text) for who, _, text in (line.partition(": ") for line in TALK)]
+    content = "".join(form.format(who=who, text=text, n=n) for n, (who, text) in enumerate(said))
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert [(node.author, node.text) for node in nodes] == [
+        (who, text + more.format(n=n)) for n, (who, text) in enumerate(said)
+    ]
+
+
+def test_a_title_with_a_date_is_no_head(tmp_path):
+    said = "".join(f"{who}   0:{10 + n}\n{text}\n\n" for n, (who, text) in enumerate(PLATES))
+    nodes, _ = log_of(tmp_path / "a.txt", f"A meeting\nFebruary 6, 2024, 9:00AM\n1h 12m\n\n{said}")
+    assert [(node.author, node.text) for node in nodes if not node.kind] == list(PLATES)
+
+
+def test_names_in_quotation_marks_may_begin_with_a_tag(tmp_path):
+    said = [(f"[GER] {who}" if who == "olu" else who, text) for who, text in PLATES]
+    nodes, _ = log_of(tmp_path / "a.txt", "".join(f'<1{n}:05:10> "{who}": {text}\n' for n, (who, text) in enumerate(said)))
+    assert [(node.author, node.text) for node in nodes] == said
+
+
+def test_labels_of_some_records_may_be_missing(tmp_path):
+    forms = (
+        "From: {who} (+49{n})\n{more}Sent: Tue, 5 Mar 2024 1{n}:05:00\nReceived: now\n\n{text}\n\n",
+        "From: You\n{more}Sent: 5 Mar 2024 1{n}:05:00\n\n{text}\n\n",
+    )
+    said = [("You" if who == "olu" else who, text) for who, text in PLATES]
+    content = "".join(
+        forms[who == "You"].format(who=who, text=text, n=n, more="Type: x\n") for n, (who, text) in enumerate(said)
+    )
+    nodes, _ = log_of(tmp_path / "a.txt", content)
+    assert [(node.author, node.text) for node in nodes if not node.kind] == said
+
+
+def test_phone_numbers_share_a_part():
+    lines = [f"05/03/2024 1{n}:05 +44 7700 90{len(who)}281: {text}" for n, (who, text) in enumerate(PLATES)]
+    assert guess(lines).source == "{date} {time} {author}: {text}"
+
+
+def test_quotation_marks_inside_quoted_texts_are_doubled(tmp_path):
+    lines = [
+        f"INSERT INTO t VALUES ({n}, '2024-03-05 1{n}:05:10', '{who}', '{text} isn''t it');"
+        for n, (who, text) in enumerate(PLATES)
+    ]
+    nodes, _ = log_of(tmp_path / "a.sql", "\n".join(lines))
+    assert [node.text for node in nodes] == [f"{text} isn't it" for _, text in PLATES]
+
+
+@pytest.mark.parametrize("form", ["{who}  {time}\n{text}\n\n", "[{time}] {who}: {text}\n"])
+def test_minutes_since_the_start_may_exceed_a_day(tmp_path, form):
+    said = [*PLATES, *PLATES[::-1]]
+    lines = [form.format(time=f"{9 * n}:05", who=who, text=text) for n, (who, text) in enumerate(said)]
+    nodes, counts = log_of(tmp_path / "a.txt", "".join(lines))
+    assert [(node.author, node.text, node.time) for node in nodes] == [(*each, 540 * n + 5) for n, each in enumerate(said)]
+    assert not counts.kept["bad_time"]
+
+
+def test_the_game_is_no_author(tmp_path):
+    lines = [f"[ 2024.03.05 1{n}:05:10 ] {who} > {text}" for n, (who, text) in enumerate(PLATES)]
+    lines[3:3] = [f"[ 2024.03.05 12:05:1{n} ] EVE System > Channel changed to Local {n}" for n in range(3)]
+    nodes, _ = log_of(tmp_path / "a.txt", "\n".join(lines))
+    assert [node.author for node in nodes if not node.kind] == [who for who, _ in PLATES]
+    assert len(nodes) == len(lines)
+
+
+def test_a_text_that_ends_with_a_time_is_no_head(tmp_path):
+    said = [*PLATES, ("pia", "it has been down since 11:20"), ("olu", "since 11?")]
+    nodes, _ = log_of(tmp_path / "a.txt", "".join(f"{who}  2:1{n} PM\n{text}\n" for n, (who, text) in enumerate(said)))
+    assert [(node.author, node.text) for node in nodes] == said
+
+
+@pytest.mark.parametrize(
+    ("form", "end"), [("[1{n}:05] {who}: {text}", "--- session 3 ends ---"), ("1{n}:05 | {who}: {text}\n", "---\nMade at home")]
+)
+def test_lines_that_end_the_log_are_no_text(tmp_path, form, end):
+    lines = [form.format(n=n, who=who, text=text) for n, (who, text) in enumerate(PLATES)]
+    nodes, _ = log_of(tmp_path / "a.txt", "\n".join([*lines, end]))
+    assert [(node.author, node.text) for node in nodes if not node.kind] == list(PLATES)
 
 
 def test_columns_are_parted_by_several_spaces(tmp_path):
@@ -895,16 +1008,19 @@ def test_times_alone_continue_the_author_above(tmp_path, blank):
     assert [(node.author, node.text, node.time % 86_400 // 60) for node in nodes] == expected
 
 
+TALK = [
+    f"{who}: {PLATES[n % 8][1]}{' again' * (n // 8)}{'?' * (n % 3 == 0)}"
+    for n, who in enumerate(random.Random(0).choices(["marta", "olu", "pia"], k=24))
+]
+
+
 def test_talk_without_times_is_known_by_its_questions():
-    texts = [text for _, text in PLATES]
-    names = random.Random(0).choices(["marta", "olu", "pia"], k=24)
-    talk = [f"{who}: {texts[n % 8]}{' again' * (n // 8)}{'?' * (n % 3 == 0)}" for n, who in enumerate(names)]
-    assert guess(talk).source == "{author}: {text}"
-    assert not guess(talk).reason
-    assert "a play or a list looks the same" in guess([line.replace("?", "") for line in talk]).reason
-    in_turn = [f"{('marta', 'olu', 'pia')[n % 3]}: {line.partition(': ')[2]}" for n, line in enumerate(talk)]
+    assert guess(TALK).source == "{author}: {text}"
+    assert not guess(TALK).reason
+    assert "a play or a list looks the same" in guess([line.replace("?", "") for line in TALK]).reason
+    in_turn = [f"{('marta', 'olu', 'pia')[n % 3]}: {line.partition(': ')[2]}" for n, line in enumerate(TALK)]
     assert "a play or a list looks the same" in guess(in_turn).reason
-    assert "a play or a list looks the same" in guess(["EPISODE 1: THE SHED", *talk]).reason
+    assert "a play or a list looks the same" in guess(["EPISODE 1: THE SHED", *TALK]).reason
 
 
 def test_bullets_before_names_mark_actions(tmp_path):

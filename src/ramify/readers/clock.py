@@ -3,10 +3,24 @@
 import re
 from collections.abc import Iterable
 from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from ramify.readers.dates import DAY, EPOCH, SOME_YEAR, TIME, DateOrder, Day, first_stamps, month, ordinal, read_date, read_time
+from ramify.readers.dates import (
+    DAY,
+    EPOCH,
+    SOME_YEAR,
+    TIME,
+    DateOrder,
+    Day,
+    first_stamps,
+    month,
+    ordinal,
+    read_date,
+    read_time,
+    since_start,
+)
 from ramify.tree import FIRST_TIME, LAST_TIME
 
 HALF_DAY = DAY // 2
@@ -66,6 +80,15 @@ def runs_twice(stamps: Iterable[str]) -> bool:
     return fell_back
 
 
+def is_elapsed(times: Iterable[str]) -> bool:
+    """Whether times count minutes from the start: three of them have more than 23 before their only colon."""
+    beyond = (time for time in times if (match := _TWO_NUMBERS.fullmatch(time)) and int(match[1]) > 23)
+    return len(list(islice(beyond, 3))) == 3
+
+
+_TWO_NUMBERS = re.compile(r"(\d+):\d\d")
+
+
 class Clock:
     """Converts the dates and times of a log, in order, to seconds since 1970. They are in UTC unless they name a zone.
 
@@ -74,10 +97,11 @@ class Clock:
 
     `twelve`: hours without a date, AM and PM run twice a day (`runs_twice`). Twelve is then the first hour of a half day, and a
     jump back by more than six hours ends the half day. The log begins in the first half of its day, unless a line names a time.
+    `elapsed`: times are minutes and seconds since the start, or hours with both.
     """
 
-    def __init__(self, day: date | None, order: DateOrder, *, twelve: bool = False) -> None:
-        self._order, self._twelve = order, twelve
+    def __init__(self, day: date | None, order: DateOrder, *, twelve: bool = False, elapsed: bool = False) -> None:
+        self._order, self._twelve, self._elapsed = order, twelve, elapsed
         self._now: float | None = None
         self._day = 0 if day is None else day.toordinal() - EPOCH
         self._second = 0.0
@@ -111,7 +135,7 @@ class Clock:
     def set(self, date: str | None, time: str | None) -> Fault:
         """Advance to the date and time of a line. An unreadable one is ignored."""
         day = read_date(date, self._order.order) if date else None
-        moment = read_time(time) if time else None
+        moment = read_time(since_start(time) if self._elapsed else time) if time else None
         if (date and day is None) or (time and moment is None):
             return "bad_time"
         if day is not None and day.second is not None:

@@ -25,21 +25,24 @@ DENSER = 5
 """The days of a log under one order must lie so many times closer together to rule out the other order."""
 
 _MONTHS = (
-    "january januar janvier enero gennaio janeiro januari января stycznia ledna ocak",
-    "february februar février fevrier febrero febbraio fevereiro februari февраля lutego února şubat",
-    "march märz maerz mars marzo março marco maart mrt marts марта marca března mart",
-    "april avril abril aprile апреля kwietnia dubna nisan",
-    "may mai mayo maggio maio mei maj мая май maja května mayıs",
-    "june juni juin junio giugno junho июня czerwca června haziran",
-    "july juli juillet julio luglio julho июля lipca července temmuz",
-    "august août aout agosto augustus augusti августа sierpnia srpna ağustos",
-    "september septembre septiembre setiembre settembre setembro сентября września září eylül",
-    "october oktober octobre octubre ottobre outubro октября października října ekim",
-    "november novembre noviembre novembro ноября listopada listopadu kasım",
-    "december dezember décembre decembre diciembre dicembre dezembro desember декабря grudnia prosince aralık",
+    "january januar janvier enero gennaio janeiro januari января stycznia ledna ocak ιανουαρίου січня január ianuarie",
+    "february februar février fevrier febrero febbraio fevereiro februari февраля lutego "
+    "února şubat φεβρουαρίου лютого február februarie",
+    "march märz maerz mars marzo março marco maart mrt marts марта marca března mart μαρτίου березня március martie maret",
+    "april avril abril aprile апреля kwietnia dubna nisan απριλίου квітня április aprilie",
+    "may mai mayo maggio maio mei maj мая май maja května mayıs μαΐου травня május",
+    "june juni juin junio giugno junho июня czerwca června haziran ιουνίου червня június iunie",
+    "july juli juillet julio luglio julho июля lipca července temmuz ιουλίου липня július iulie",
+    "august août aout agosto augustus augusti августа sierpnia srpna ağustos αυγούστου серпня augusztus agustus",
+    "september septembre septiembre setiembre settembre setembro сентября września září "
+    "eylül σεπτεμβρίου вересня szeptember septembrie",
+    "october oktober octobre octubre ottobre outubro октября października října ekim οκτωβρίου жовтня október octombrie",
+    "november novembre noviembre novembro ноября listopada listopadu kasım νοεμβρίου листопада noiembrie",
+    "december dezember décembre decembre diciembre dicembre dezembro desember декабря "
+    "grudnia prosince aralık δεκεμβρίου грудня decembrie",
 )
-"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, Polish, Czech,
-Turkish, and partly in Swedish."""
+"""Names of the months in English, German, French, Spanish, Italian, Portuguese, Dutch, Russian, Polish, Czech, Turkish, Greek,
+Ukrainian, Hungarian, Romanian, Indonesian, and partly in Swedish."""
 
 _GAP = "[ \u00a0\u202f\u2009]"
 _WORD = r"[^\W\d_]{3,12}"
@@ -70,6 +73,7 @@ def _any_of(words: Iterable[str]) -> str:
 
 _SHORTENED = {day[:length] for day in _WEEKDAYS for length in (2, 3, 4)}
 _WEEKDAY = rf"(?:(?=[^\W\d_])(?i:{_any_of(_WEEKDAYS | _SHORT_WEEKDAYS)}[.,]{{0,2}}|{_any_of(_SHORTENED)}[.,]{{1,2}}){_GAP})?"
+_OF_YEAR = r"(?: \u0433\.?)?"
 _YEAR = r"(?:\d{4}(?!\d)|\d\d(?![\d:h]|\.\d))"
 _HALVES = {
     "a": "上午 午前 凌晨 早上 오전 ص ق.ظ. ق.ظ π.μ. πμ ÖÖ पूर्वाह्न de. SA PG p.d. пр.об. e_paradites vm.",
@@ -97,7 +101,7 @@ _FORMS = (
     rf"\d{{1,2}}{_WORD}\d{{4}}(?!\d)",
     rf"{_ANY_WEEKDAY}\d{{1,2}}(?:/\d{{1,2}}/|\. ?\d{{1,2}}\. ?|-\d{{1,2}}-){_YEAR}",
     r"(?:19|20)\d\d[01]\d[0-3]\d(?!\d)",
-    rf"{_ANY_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR})?",
+    rf"{_ANY_WEEKDAY}\d{{1,2}}(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?{_WORD}\.?(?:,?[ \-/](?:de |of )?{_YEAR}{_OF_YEAR})?",
     rf"{_ANY_WEEKDAY}{_WORD}\.? {{1,2}}\d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?(?!\d)",
 )
 _WITHOUT_YEAR = r"\d{1,2}[-/]\d{1,2}(?![-/\d])|\d{1,2}\.\d{1,2}\.(?!\d)"
@@ -130,6 +134,10 @@ _ALONE = re.compile(rf"(?<![\w.,:/-])\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF}(?![\w
 _DATE_BEFORE = re.compile(rf"(?<![\w.,:/+-])(?:{_WITHOUT_YEAR})(?=,?{_GAP}{{1,2}}(?:(?:at|um|-){_GAP})?\Z)")
 _DASHED = re.compile(r"\d\d-\d\d-\d\d(?![-\d])")
 _T_TIME = re.compile(rf"(?:\d{{6}}|\d{{4}}){_ZONE}(?!\d)")
+_MINUTES = re.compile(
+    r"(?:\A\W{0,2}|\A\S.*\s[\[(]?)((?:2[4-9]|[3-9]\d|\d{3}):[0-5]\d)(?:[\])]?\Z|(?<=\A.{5})(?![\w:])|(?<=\A.{6})(?![\w:]))"
+)
+"""Minutes and seconds since the start, at the beginning or the end of a line."""
 _FIRST_TIME = re.compile(rf"\W{{0,3}}(\d{{1,2}}[.h]\d\d(?:[.m]\d\d)?{_HALF})(?![\w.])")
 _JOINER = re.compile(rf"[T_:-]|{_GAP}-{_GAP}|[,،]?{_GAP}?(?:(?:at|um|à|às|alle|kl\.?|klo|om|a las|в){_GAP})?")
 
@@ -202,6 +210,8 @@ def find_stamps(line: str) -> list[Stamp]:
             stamps.append(Stamp("time", match.start(), match.end()))
     if not stamps and (match := _FIRST_TIME.match(line)) and read_time(match[1]) is not None:
         stamps.append(Stamp("time", match.start(1), match.end(1)))
+    if not stamps and (match := _MINUTES.search(line)):
+        stamps.append(Stamp("time", match.start(1), match.end(1)))
     stamps.sort(key=lambda stamp: stamp.start)
     first = stamps[0] if stamps else None
     if first and first.kind == "time" and all(stamp.kind == "time" for stamp in stamps[:2]):
@@ -239,7 +249,12 @@ def _time_after(line: str, start: int) -> list[Stamp]:
     joiner = _JOINER.match(line, start)
     if joiner is None or joiner.end() == start:
         return []
-    forms = (_NEXT_TIME, _DASHED) if joiner[0] == "-" else (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT)
+    is_compact = line[max(0, start - 8) : start].isdecimal()
+    forms = (
+        (_NEXT_TIME, _DASHED, *[_T_TIME] * is_compact)
+        if joiner[0] == "-"
+        else (_NEXT_TIME, _T_TIME if joiner[0] == "T" else _LOOSE_AT)
+    )
     for form in forms:
         if (match := form.match(line, joiner.end())) and read_time(match[0]) is not None:
             return [Stamp("time", match.start(), match.end())]
@@ -269,7 +284,8 @@ _YEAR_FIRST = re.compile(rf"{_ANY_WEEKDAY}" r"(\d{4})\D{1,3}(\d{1,2})\D{1,3}(\d{
 _COMPACT = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _NUMBERS = re.compile(rf"{_ANY_WEEKDAY}(\d{{1,2}})([/.-]) ?(\d{{1,2}})\2 ?(\d{{4}}|\d\d)")
 _DAY_MONTH = re.compile(
-    rf"{_ANY_WEEKDAY}(\d{{1,2}})(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?({_WORD})\.?(?:,?[ \-/](?:de |of )?(\d{{4}}|\d\d))?"
+    rf"{_ANY_WEEKDAY}(\d{{1,2}})(?:\.|st|nd|rd|th|er|º)?[ \-/](?:de |of )?({_WORD})\.?"
+    rf"(?:,?[ \-/](?:de |of )?(\d{{4}}|\d\d){_OF_YEAR})?"
 )
 _MONTH_DAY = re.compile(rf"{_ANY_WEEKDAY}({_WORD})\.? {{1,2}}(\d{{1,2}})(?:st|nd|rd|th)?(?:,? (\d{{4}}))?")
 _NAMED_ZONE = r"(?: ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d\d:?\d\d))?"
@@ -354,6 +370,14 @@ def read_time(text: str) -> Second | None:
 def ordinal(year: int, month: int, day: int) -> int:
     """Days since 1970. Raises `ValueError` if there is no such day."""
     return date(year, month, day).toordinal() - EPOCH
+
+
+def since_start(time: str) -> str:
+    """Minutes and seconds since the start, as a time of day. Times with hours stay."""
+    minutes, _, seconds = time.partition(":")
+    if not (minutes.isdecimal() and seconds.isdecimal()):
+        return time
+    return f"{int(minutes) // 60:02}:{int(minutes) % 60:02}:{seconds}"
 
 
 def second_of_day(hour: str, minute: str, second: str | None, half: str | None) -> float:

@@ -75,6 +75,9 @@ _ABOUT_SESSION = re.compile(
 )
 
 
+_FRAMED = re.compile(r"([-=*#]{2,}) .* \1")
+
+
 def is_event_line(line: str) -> bool:
     """Whether a line without a time tells of the channel (`*** bob joined`), and is no part of a message."""
     if _CERTAIN.match(line):
@@ -132,7 +135,7 @@ def dated(line: str) -> tuple[str | None, str | None]:
 
 def is_about_session(line: str) -> bool:
     """Whether a line tells when a session, a log or a chat began or ended."""
-    return len(line) < 200 and _ABOUT_SESSION.match(line) is not None and bool(find_stamps(line))
+    return len(line) < 200 and _ABOUT_SESSION.match(line) is not None and bool(find_stamps(line) or _FRAMED.fullmatch(line))
 
 
 def _without_weekdays(text: str) -> str:

@@ -30,7 +30,7 @@ from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, gues
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, runs_twice
+from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, is_elapsed, runs_twice
 from ramify.readers.dates import DateOrder, Given, first_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding
 from ramify.readers.events import dated, system_author
@@ -56,6 +56,7 @@ _OWN = re.compile(r"\A((?!\u200e)\W?\[[^\]]{8,40}\] )[^\u200e]{1,100}: (?=\u200e
 DISCORD = "[{date} {time}] {author}{? (pinned)}"
 """The pattern of DiscordChatExporter, whose files frame what they say about the channel."""
 
+_RULE = re.compile(r"[-=_*~]{3,}")
 _FRAME = re.compile(r"={20,}")
 _COUNT = re.compile(r"\(\d+ (?:rows?|messages?)\)|</\w+>")
 """The last line of a table from a database, of an export, or of a file with tags."""
@@ -269,7 +270,8 @@ def _clock(
     twelve = hours == "12"
     if hours == AUTO:
         twelve = runs_twice(line.time for line in again() if line.time)
-    return Clock(date_in(path), order, twelve=twelve)
+    elapsed = not twelve and is_elapsed(line.time for line in again() if line.time)
+    return Clock(date_in(path), order, twelve=twelve, elapsed=elapsed)
 
 
 def _read_again(path: Path, layout: Layout, first: Sequence[list[str]], encoding: str, fold: Fold) -> Iterator[Line]:
@@ -351,7 +353,7 @@ class _Reader:
     def _read(self, number: int, line: str) -> Node | None:
         """Read the next line. The message above it, if it is now complete."""
         parsed = self._layout.read(line)
-        if parsed is None or (parsed.kind == chat.SYSTEM and self._awaits_text(parsed)):
+        if parsed is None or (self._awaits_text() and self._may_be_text(parsed)):
             return self._add(number, line)
         if (stamp := (parsed.date, parsed.time)) != self._last_stamp and stamp != (None, None):
             self._last_stamp = (None, None) if self._has_fault(self._clock.set(*stamp), number) else stamp
@@ -368,12 +370,15 @@ class _Reader:
             self._counts.repair(fault, f"{self._path}, line {number + 1}")
         return bool(fault)
 
-    def _awaits_text(self, line: Line) -> bool:
-        """Whether this is the line below the head of a message, so that its text may look like a line of the channel."""
+    def _may_be_text(self, line: Line) -> bool:
+        """Whether a text may look like this line of the channel, or like this head."""
+        return line.kind == chat.SYSTEM or (self._layout.has_open_heads and line.author not in self._system.regulars)
+
+    def _awaits_text(self) -> bool:
+        """Whether this is the line below the head of a message."""
         current = self._current
         return (
             self._layout.is_heading
-            and line.kind == chat.SYSTEM
             and current is not None
             and current.kind != chat.SYSTEM
             and not (current.text or self._more or self._blank)
@@ -406,7 +411,7 @@ class _Reader:
         date, time = dated(line) if not self._layout.has_date or not line[0].isalnum() else (None, None)
         if opens and date is None and not self._layout.has_date:
             date, time = first_stamps(line)
-        awaits_text = self._awaits_text(Line(line, None, chat.SYSTEM, None, None))
+        awaits_text = self._awaits_text()
         if awaits_text:
             date = None
         is_system = not awaits_text and (self._layout.is_closed or self._system.fits(line, after_blank=bool(self._blank)))
@@ -455,7 +460,7 @@ class _Reader:
         self._blank.clear()
 
     def _footer(self) -> list[tuple[int, str]]:
-        """Take off the lines that end the log: below a blank line, where no other message has further or blank lines.
+        """Take off the lines that end the log: below a blank line and a rule, or if no other message has such lines.
 
         Below heads there is one such line, and many messages without a blank line.
         """
@@ -463,10 +468,14 @@ class _Reader:
         if self._more and _COUNT.fullmatch(self._more[-1][1]):
             return [self._more.pop()]
         gaps = [place for place, (_, line) in enumerate(self._more) if not line]
-        if current is None or current.kind == chat.SYSTEM or not gaps or self._has_gap:
+        if current is None or current.kind == chat.SYSTEM or not gaps:
             return []
-        first = gaps[0]
-        if self._layout.is_heading:
+        first = next((place for place in gaps if _RULE.fullmatch(self._more[place + 1][1])), gaps[0])
+        if _RULE.fullmatch(self._more[first + 1][1]):
+            is_footer = bool(current.text or first)
+        elif self._has_gap:
+            return []
+        elif self._layout.is_heading:
             is_footer = bool(first) and self._begun > FEW_LINES and first == len(self._more) - 2
         else:
             is_footer = not (self._has_more or self._system.spaced or first) and bool(current.text)

@@ -11,16 +11,18 @@ from typing import Literal
 
 from ramify.readers.dates import find_stamps
 
-Fold = Literal["", "first", "second", "last", "labels", "signed", "continued", "mixed"]
+Fold = Literal["", "first", "second", "last", "labels", "indented", "signed", "continued", "mixed"]
 """Where paragraphs have their times: a line of its own, labelled lines, or the end of their last line, behind the name (mixed:
-if other paragraphs have none, so that they may belong to the next signature); or below the name for the first of several
-messages, and alone, in another form, for the others (continued)."""
+if other paragraphs have none, so that they may belong to the next signature); below the name for the first of several
+messages, and alone, in another form, for the others (continued); or no times, and texts that are indented below names."""
 
 FIRST_LINES = 800
 """Lines that decide the form."""
 
 _MAX_KEPT = 1000
-_LABEL = re.compile(r"([^\W\d_]\w{1,15}): ")
+_MAX_NAME = 40
+_LABEL = re.compile(r"(?:- |  )?[^\W\d_]\w{1,15}(?: [^\W\d_]\w{1,15})? *: ")
+_ITEM = re.compile(r"- [^\W\d_]\w{1,15}: ")
 _REMARK = re.compile(r" \([^()]*\)\Z")
 
 
@@ -43,6 +45,8 @@ def _fold_of_paragraphs(paragraphs: Sequence[Sequence[str]]) -> Fold:
     if form == "signed":
         # The first paragraph may be a title.
         return "signed" if len(paragraphs) - count <= 1 else "mixed" if count * 5 >= forms.total() * 3 else ""
+    if form == "indented" and len({paragraph[0] for paragraph in paragraphs}) * 3 > len(paragraphs):
+        return ""
     times = sum(map(_is_time, chain.from_iterable(paragraphs))) if form in ("first", "second", "last") else 0
     return form if count > 3 and count * 5 >= forms.total() * 3 and times * 10 <= count * 11 else ""
 
@@ -68,7 +72,10 @@ def folded(blocks: Iterable[list[str]], fold: Fold) -> Iterator[list[str]]:
 
 
 def _folded(lines: list[str], fold: Fold) -> list[str]:
-    for start, paragraph in _paragraphs(lines):
+    paragraphs = list(_paragraphs(lines))
+    counts = Counter(_labels(paragraph) for _, paragraph in paragraphs)
+    usual = max(count for count, many in counts.items() if many * 5 >= counts.total()) if counts else 0
+    for start, paragraph in paragraphs:
         if _form(paragraph) != fold:
             continue
         rest = len(paragraph)
@@ -77,7 +84,10 @@ def _folded(lines: list[str], fold: Fold) -> list[str]:
         if fold == "signed":
             lines[start : start + rest] = [paragraph[-1].strip(), *paragraph[:-1]]
             continue
-        count = _labels(paragraph) if fold == "labels" else 2 + (fold == "second" and paragraph[0].isdecimal())
+        if fold == "indented":
+            paragraph[0] = paragraph[0].strip()
+        # A text may have lines like labels.
+        count = min(_labels(paragraph), usual) if fold == "labels" else 2 + (fold == "second" and paragraph[0].isdecimal())
         lines[start : start + rest] = ["\n".join(paragraph[:count]), *paragraph[count:], *[""] * (count - 1)]
     return lines
 
@@ -148,6 +158,9 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
             if place > start:
                 yield start, [line.rstrip() for line in lines[start:place]]
             start = place + 1
+        elif place > start and _ITEM.match(lines[place]) and _ITEM.match(lines[start]):
+            yield start, [line.rstrip() for line in lines[start:place]]
+            start = place
 
 
 def _ends(line: str) -> bool:
@@ -170,7 +183,19 @@ def _form(paragraph: Sequence[str]) -> Fold:
     first, last = find_stamps(paragraph[0]), find_stamps(paragraph[-1])
     is_signed = len(paragraph) > 1 and bool(last) and not (first and first[0].start < 4)
     is_signed = is_signed and last[-1].end == len(paragraph[-1]) and last[-1].kind == "time"
-    return "signed" if is_signed and paragraph[-1].strip()[0] in "-—–~" else ""
+    if is_signed and paragraph[-1].strip()[0] in "-—–~":
+        return "signed"
+    return "indented" if _is_indented(paragraph) else ""
+
+
+def _is_indented(paragraph: Sequence[str]) -> bool:
+    """Whether a short line without a time stands above lines with one other margin."""
+    head, margins = paragraph[0], {_margin(line) for line in paragraph[1:]}
+    return len(margins) == 1 and _margin(head) not in margins and len(head.strip()) < _MAX_NAME and not find_stamps(head)
+
+
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _is_time(line: str) -> bool:

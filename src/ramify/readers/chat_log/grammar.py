@@ -7,14 +7,14 @@ constant, a level or a code may stand before names and be left out. Most of the 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple
 from unicodedata import category, normalize
 
 from ramify.readers.chat_log.pattern import SPACES, literal
-from ramify.readers.dates import TIME, Stamp, find_loose_times, find_stamps
+from ramify.readers.dates import DATE, TIME, Stamp, find_loose_times, find_stamps
 from ramify.readers.events import LEVELS, is_event
 
 MAX_NAME = 64
@@ -38,6 +38,8 @@ class Reading:
 
     source: str
     said: dict[int, Said]
+    told: dict[int, str] = field(default_factory=dict)
+    """The texts of lines of the channel that have a form of their own."""
 
     @property
     def is_heading(self) -> bool:
@@ -113,11 +115,14 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
             yield from _name_behind(prefix + shape.source, kept)
             yield from _name_last(prefix + shape.source, kept)
         yield from _name_before(rows, shape.source)
-    last = [(place, match) for place, line in enumerate(lines) if (match := _TIME_LAST.fullmatch(line))]
-    if len(last) * 3 >= len(lines) * 2:
-        opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
-        for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
-            yield Reading(f"{reading.source} {opening}{{time}}{closing}", reading.said)
+    for form, stamp in ((_DATE_LAST, "{date} {time}"), (_TIME_LAST, "{time}")):
+        last = [(place, match) for place, line in enumerate(lines) if (match := form.fullmatch(line))]
+        if len(last) * 3 >= len(lines) * 2:
+            opening, closing = Counter(match.group(2, 3) for _, match in last).most_common(1)[0][0]
+            for reading in _name_behind("", [_Row(place, _collapsed(match[1])) for place, match in last]):
+                yield Reading(f"{reading.source} {opening}{stamp}{closing}", reading.said)
+            break
+    yield from _labelled(lines)
     is_indented = sum(line[:1] in SPACES for line in lines) * 10 > len(lines) * 8
     kept = [(place, line) for place, line in enumerate(lines) if line[:1].strip(SPACES) or is_indented]
     begun = _as_columns([_Row(place, line.lstrip(SPACES)) for place, line in kept])
@@ -125,6 +130,78 @@ def readings(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterato
 
 
 _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
+# --- labelled values ------------------------------------------------------------------------------------------------------
+
+
+def _labelled(lines: Sequence[str]) -> Iterator[Reading]:
+    """Readings of records with labels, such as `From: ann\\nText: hi` and `user=ann msg="hi"`.
+
+    Labels that tables have for authors and texts are taken before others.
+    """
+    split = [(place, line, list(_FIELD.finditer(line))) for place, line in enumerate(lines)]
+    counts = Counter(tuple(match[0] for match in found) for _, _, found in split if 1 < len(found) <= _MAX_LABELS)
+    labels, count = counts.most_common(1)[0] if counts else ((), 0)
+    # Further labels belong to the text.
+    rows = [
+        (place, line, found[: len(labels)])
+        for place, line, found in split
+        if tuple(m[0] for m in found[: len(labels)]) == labels
+    ]
+    if count < 3 or len(rows) * 5 < len(lines):
+        return
+    starts = [line[: found[0].start()] for _, line, found in rows]
+    ends = [[*(match.start() for match in found[1:]), len(line)] for _, line, found in rows]
+    columns = [
+        [line[found[place].end() : end[place]] for (_, line, found), end in zip(rows, ends)] for place in range(len(labels))
+    ]
+    names = [match[1].lower() for match in rows[0][2]]
+    stamps = [column[0] if all(map(_BLOCK.fullmatch, column)) else _stamp_in(column) for column in columns]
+    quoted = [all(len(value) > 1 and value[0] == value[-1] == '"' for value in column) for column in columns]
+    free = [place for place, stamp in enumerate(stamps) if not stamp]
+    authors = [place for place in free if names[place] in _AUTHORS] or free
+    texts = [place for place in free if names[place] in _TEXTS] or [free[-1], None] if free else []
+    for author, text in ((a, t) for a in authors for t in texts if a != t):
+        source = literal(starts[0]) if len(set(starts)) == 1 else "{skip}"
+        for place, label in enumerate(labels):
+            field = stamps[place] or ("{author}" if place == author else "{text}" if place == text else "{skip}")
+            source += literal(label) + (f'"{field}"' if quoted[place] else field)
+        bare = [[value[1:-1] if is_quoted else value for value in column] for column, is_quoted in zip(columns, quoted)]
+        others = [place for place in free if place not in (author, text)]
+        yield Reading(
+            source,
+            {
+                place: Said(
+                    bare[author][number], "" if text is None else bare[text][number], tuple(bare[o][number] for o in others)
+                )
+                for number, (place, _, _) in enumerate(rows)
+                if is_name(bare[author][number])
+            },
+        )
+
+
+def _stamp_in(values: Sequence[str]) -> str:
+    """The fields of values that are dates and times; "" for others."""
+    forms: Counter[str] = Counter()
+    for value in values:
+        form = value
+        for stamp in reversed(find_stamps(value)):
+            form = f"{form[: stamp.start]}{{{stamp.kind}}}{form[stamp.end :]}"
+        forms[form] += 1
+    form, count = forms.most_common(1)[0]
+    return (
+        form if count * 5 >= len(values) * 4 and "{" in form and not any(map(str.isalnum, re.sub(r"{\w+}|T", "", form))) else ""
+    )
+
+
+_FIELD = re.compile(
+    r"(?:\A(?:- )?|\n *|[ ]+(?=[^\W\d_]\w*=)|[ ]{2,}(?=[A-Z]\w*: ))([^\W\d_]\w{0,15}(?: [^\W\d_]\w{0,15})?)(?: *: ?|=)"
+)
+_BLOCK = re.compile(r"[|>][-+]?")
+"""The value in YAML of a text on the lines below."""
+_MAX_LABELS = 8
+_AUTHORS = frozenset(("author", "user", "username", "by", "from", "sender", "who", "nick", "name", "speaker"))
+_TEXTS = frozenset(("text", "body", "content", "message", "msg", "says", "comment"))
+_DATE_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){DATE},? {TIME}([\])]?)")
 _PADDED = re.compile(r"[\[({<|~] \d\D")
 _WORD = re.compile(r"[\w#&@.+/'-]*\w")
 _SPACES = re.compile("[ \u00a0\u202f\u2009\u3000]+")
@@ -137,13 +214,15 @@ def _collapsed(text: str) -> str:
 def _as_columns(rows: Sequence[_Row]) -> list[_Row]:
     """Rows with single spaces; where several spaces part columns in nearly all of them, with two of these."""
     are_wide = sum(_WIDE.search(row.rest) is not None for row in rows) * 10 > len(rows) * 8
-    return [row._replace(rest=_SPACES.sub(_as_gap, row.rest) if are_wide else _collapsed(row.rest)) for row in rows]
+    spaced = [_BARRED.sub(" ", _SPACES.sub(_as_gap, row.rest)) if are_wide else _collapsed(row.rest) for row in rows]
+    return [row._replace(rest=rest) for row, rest in zip(rows, spaced)]
 
 
 def _as_gap(match: re.Match[str]) -> str:
     return "  " if len(match[0]) > 1 else " "
 
 
+_BARRED = re.compile("  (?=[|│┃])|(?<=[|│┃])  ")
 _WIDE = re.compile(r"[^\W_].* {2,}(?=\S)")
 
 
@@ -280,7 +359,9 @@ def _name_last(head: str, rows: Sequence[_Row]) -> Iterator[Reading]:
             for row, match in ended
             if match.group(2, 4) == (opening, closing) and is_name(match[3])
         }
-        yield Reading(f"{head} {{text}} {literal(opening)}{{author}}{literal(closing)}", said)
+        # Texts differ more than names.
+        if len({each.name for each in said.values()}) < len({each.text for each in said.values()}):
+            yield Reading(f"{head} {{text}} {literal(opening)}{{author}}{literal(closing)}", said)
 
 
 _AT_END = re.compile(r"[ \t]+(.*\S)[ \t]+([(\[<{—–~@-]{1,2} ?)([^\[\](){}<>]{1,40}?)([)\]>}]?)\Z")
@@ -470,9 +551,11 @@ def _may_delimit(run: str, lead: str) -> bool:
     opening = lead.rstrip(SPACES)[-1:]
     if opening in _CLOSING and _CLOSING[opening] not in run and (opening != "<" or lead[-1:] not in SPACES):
         return False
-    if lead[-1:] in _AROUND and lead[-1:] != run[0]:
+    if lead[-1:] in _AROUND and lead[-1:] not in (run[0], marks[-1:]):
         return False
-    if not marks or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
+    if quotes := _QUOTED_VALUES.fullmatch(run):
+        return quotes[1] == lead[-1:] if quotes[1] else lead[-1:] not in _QUOTES
+    if not marks or marks == "\n" or _SPOKEN.fullmatch(run) or _TAIL.fullmatch(run) or run[:-1].endswith("="):
         return True
     if marks == ";" and run[0] == ";" and (run[-1] == " " or lead == ";"):
         return True
@@ -494,6 +577,10 @@ def _may_delimit(run: str, lead: str) -> bool:
     return True
 
 
+_QUOTES = ("'", '"')
+_QUOTED_VALUES = re.compile(r"([\"']?)[,;] ?[\"']")
+
+
 def _is_mark(character: str) -> bool:
     """Whether names may end before a character: a usual mark, its wide form, or a symbol beyond ASCII."""
     return normalize("NFKC", character) in _MARKS or (not character.isascii() and category(character) in ("So", "Sm"))
@@ -510,8 +597,8 @@ def _name_before(rows: Sequence[tuple[_Row, str]], stamp: str) -> Iterator[Readi
         end = re.compile(re.escape(tail).replace("\0", r"([^\[\]()<>（）]{1,64})") + r"\Z")
         ended = [(row, before, match) for row, before in rows if (match := end.search(before))]
         afters = [row.rest for row, _, _ in ended]
-        is_heading = sum(not after.strip(SPACES + "])}>:-") for after in afters) * 2 > len(afters)
-        ending = _common_lead(afters)
+        is_heading = sum(not after.strip(SPACES + "])}>:-_*") for after in afters) * 2 > len(afters)
+        ending = Counter(afters).most_common(1)[0][0] if is_heading else _common_lead(afters)
         if not (is_heading or ending):
             continue
         ending = ending.rstrip() if is_heading else ending
@@ -535,6 +622,10 @@ def _name_before(rows: Sequence[tuple[_Row, str]], stamp: str) -> Iterator[Readi
                     for row in begun
                     if len(row.rest) <= MAX_NAME and is_name(row.rest)
                 }
+                if is_heading:
+                    names = Counter(each.name for each in said.values())
+                    # A text that ends with a time stands below a head.
+                    said = {place: each for place, each in said.items() if names[each.name] > 1 or place - 1 not in said}
                 yield Reading(f"{head}{{author}}{source}{stamp}{close}", said)
                 if depth < _MAX_SKIPPED:
                     left += _without_first(head, begun, depth, least)
@@ -564,9 +655,9 @@ def _ends(befores: Sequence[str], least: float) -> Iterator[str]:
 
 
 _NEXT_LABEL = re.compile(r"\n[^\W\d_]\w{1,15}: \Z")
-_LAST_MARKS = re.compile(r"[^\w]*\Z")
+_LAST_MARKS = re.compile(r"(?:\W|(?<=\W)_)*\Z")
 _LOWER_WORDS = re.compile(r"[\"']?(?: (?:[^\W\d_](?<![A-Z])){1,12}){1,4}[^\w]*\Z")
-_ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）][^\w]*\Z")
+_ACCOUNT = re.compile(r" ?[\[(<（]([^\[\]()<>（）]{1,64})[\])>）](?: [^\W\d_]{1,4})?[^\w]*\Z")
 _RECEIVER = re.compile(r" (?:to|->|→|=>|>) ([^:<>|]{1,40})[^\w]+\Z")
 _UNIT = re.compile(r" ?[^\W\d_]{1,4}(?=[\])}>:|,-])")
 
@@ -581,7 +672,7 @@ def _common_lead(texts: Sequence[str]) -> str:
     least = 0.8 * len(left)
     while left:
         character, count = Counter(text[len(lead) : len(lead) + 1] for text in left).most_common(1)[0]
-        if count < least or not character or character.isalnum() or character in "_<":
+        if count < least or not character or character.isalnum() or character == "<" or (character == "_" and not lead):
             break
         lead += character
         left = [text for text in left if text.startswith(lead)]

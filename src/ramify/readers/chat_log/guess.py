@@ -102,7 +102,7 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     is_known = False
     for reading in known:
         near = bits[id(reading)] - bits[id(best)] < MARGIN_BITS / 2 * len(lines)
-        if near and len(reading.said) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
+        if near and len(reading.said) + len(reading.told) >= 0.95 * judge.stamped(reading) and not judge.fault(reading):
             best, is_known = reading, True
             break
     rivals = [reading for reading in pool if reading.is_open == best.is_open]
@@ -148,6 +148,9 @@ def _is_better(one: Reading, other: Reading) -> bool:
             return one.is_heading
         # More lines of the channel have the form of a part that may differ.
         return one.source.count("{skip}") > other.source.count("{skip}")
+    endings = {b.text.removeprefix(a.text) for a, b in pairs if a.name == b.name and b.text.startswith(a.text)}
+    if len(endings) == 1 and endings <= _ENDINGS and len(shared) == len(other.said):
+        return True
     if all(a.text == b.text and a.name in b.skipped and b.name in a.skipped for a, b in pairs):
         # Accounts follow names: Ann Lee [U123].
         return one.source.find("{author}") < other.source.find("{author}")
@@ -183,14 +186,17 @@ def _known(lines: Sequence[str], stamps: Sequence[Sequence[Stamp]]) -> Iterator[
     short = [_short(line, found) for line, found in zip(lines, stamps, strict=True)]
     for source, forms in _forms():
         said: dict[int, Said] = {}
+        told: dict[int, str] = {}
         for place, (line, date, time) in enumerate(short):
             if match := next((match for form in forms if (match := form.fullmatch(line))), None):
                 groups = match.groupdict()
                 text = (groups.get("text") or "").replace("\1", date).replace("\2", time)
                 if author := groups.get("author"):
                     said[place] = Said(author.strip(), text)
+                elif "system" in groups:
+                    told[place] = groups["system"]
         if len(said) >= MIN_MESSAGES:
-            yield Reading(source, said)
+            yield Reading(source, said, told)
 
 
 _MASKS = {"date": "\1", "time": "\2"}
@@ -219,7 +225,8 @@ class _Judge:
 
     def bits(self, reading: Reading, *, free: bool) -> float:
         """The length of the description that a reading gives. The pattern of a known program is free."""
-        saved = sum(len(self._lines[place]) - len(said.text) for place, said in reading.said.items())
+        texts = chain(reading.told.items(), ((place, said.text) for place, said in reading.said.items()))
+        saved = sum(len(self._lines[place]) - len(text) for place, text in texts)
         bits = (self._size - saved + len(reading.source) * (not free)) * CHARACTER_BITS
         bits += _vocabulary_bits(Counter(said.name for said in reading.said.values()))
         skipped: dict[int, Counter[str]] = defaultdict(Counter)
@@ -231,7 +238,11 @@ class _Judge:
     def stamped(self, reading: Reading) -> int:
         """The number of lines with a date or time in the place where a reading has them; of all lines if it has none."""
         if not reading.has_stamp:
-            return len(self._lines) // (1 + reading.is_heading)
+            # Indented lines go on with a text.
+            begun = len(reading.said) + sum(
+                not line[0].isspace() for place, line in enumerate(self._lines) if place not in reading.said
+            )
+            return begun // (1 + reading.is_heading)
         if _FIRST_STAMP.match(reading.source):
             return len({place for place, begins in enumerate(self._begin) if begins} | reading.said.keys())
         # Texts hold times, too.
@@ -273,7 +284,7 @@ class _Judge:
                 bad = []
             elif is_marked and test is _is_program:
                 bad = [name for name in bad if LEVELS.fullmatch(name)]
-            if bad and sum(names[name] for name in bad) * 5 > total:
+            if sum(names[name] for name in bad) * 2 > total or len(bad) * 2 > len(names):
                 return f"{bad[0]!r} {what}"
         if reason := _shared_part(Counter(said.name for said in reading.said.values())) or self._disorder(reading):
             return reason
@@ -298,18 +309,24 @@ class _Judge:
     def _disorder(self, reading: Reading) -> str:
         """The fault that more than a tenth of the times go back by less than half a day, or are those of a schedule."""
         times: list[tuple[str | None, float]] = []
+        elapsed: list[list[int]] = []
+        is_last = _LAST_STAMP.search(reading.source) is not None
         for place in sorted(reading.said) if reading.has_stamp else ():
             found = self._stamps[place]
             line = self._raw[place]
-            parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[:2])}
+            parts = {stamp.kind: line[stamp.start : stamp.end] for stamp in reversed(found[-2:] if is_last else found[:2])}
             date = parts.get("date")
             day = read_date(date, "day") or read_date(date, "month") if date else None
             time = read_time(parts["time"]) if "time" in parts else None
+            numbers = [int(number) for number in _NUMBER.findall(parts.get("time", ""))]
+            elapsed.append([0] * (3 - len(numbers)) + numbers)
             if time is not None:
                 times.append((date, time.second))
             elif day is not None and day.second is not None:
                 times.append(("", day.second))
         back = sum(one[0] == other[0] and 0 < one[1] - other[1] < 43_200 for one, other in pairwise(times))
+        if back and not any(date for date, _ in times):
+            back = min(back, sum(one > other for one, other in pairwise(elapsed)))
         if back * 10 > len(times) + 10:
             return f"its times go back {back} times"
         steps = [(one[0] != other[0], one[1] <= other[1]) for one, other in pairwise(times)]
@@ -319,6 +336,8 @@ class _Judge:
         return "its times are those of a schedule" if len(seconds) > 5 and all(second % 900 == 0 for second in seconds) else ""
 
 
+_NUMBER = re.compile(r"\d+")
+_LAST_STAMP = re.compile(r"\{text\}.*\{time\}")
 _FIRST_STAMP = re.compile(r"\W{0,2}\{(?:date|time)\}")
 
 
@@ -383,7 +402,8 @@ def _shared_part(names: Counter[str]) -> str:
         mark, count = marks.most_common(1)[0]
         if not mark.isalnum() and mark not in "_+@)]" and count * 5 > names.total() * 4:
             return f"most names {'end' if place else 'begin'} with {mark!r}"
-    shared = Counter(word for name in names if " " in name for word in set(name.split(" ")) if _NOT_IN_NAMES.fullmatch(word))
+    apart = [name for name in names if " " in name and not _PHONE.match(name)]
+    shared = Counter(word for name in apart for word in set(name.split(" ")) if _NOT_IN_NAMES.fullmatch(word))
     word, count = shared.most_common(1)[0] if shared else ("", 0)
     return f"most names hold {word!r}" if count > 1 and count * 2 > len(names) else ""
 
@@ -421,6 +441,7 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     Messages that are equal count once: people repeat themselves, too.
     """
     total = len(messages)
+    messages = [(name, text[1:-1] if len(text) > 1 and text[0] == text[-1] in "\"'" else text) for name, text in messages]
     texts = [_VARIABLE.sub("0", text) for _, text in messages]
     authors = Counter(name for name, _ in messages)
     if len(set(texts)) <= len(authors) and total > 3 * len(authors):
@@ -433,7 +454,10 @@ def _is_of_machine(messages: Sequence[tuple[str, str]]) -> str:
     authors = Counter(name for name, _ in messages)
     if sum(_PAIR.search(text) is not None for text in texts) * 5 > total * 2:
         return "the texts list values, as in the log of a machine"
-    if sum(_LABELLED.match(text) is not None for _, text in messages) * 2 > total:
+    if (
+        sum(_LABELLED.match(text) is not None or LEVELS.fullmatch(text.split(" ")[0]) is not None for _, text in messages) * 2
+        > total
+    ):
         return "most texts begin with a level or a code, as in the log of a machine"
     if sum(len(_LETTERS.findall(text)) == 0 for text in texts) * 5 > total * 3:
         return "the texts are numbers, as in the log of a machine"
@@ -490,8 +514,10 @@ def _lacks_times(reading: Reading, names: Counter[str], messages: Sequence[tuple
 def _is_talk(reading: Reading, messages: Sequence[tuple[str, str]], lines: Sequence[str]) -> bool:
     """Whether people talk: few of them say nearly all lines in no fixed order, and several ask questions."""
     names = Counter(name for name, _ in messages)
-    asking = Counter(name for name, text in messages if text.endswith(("?", "？", "؟")))
-    others = sum(not dated(line)[0] for line in lines) - len(messages)
+    asking = Counter(name for name, text in messages if _QUESTION.search(text))
+    # Up to three lines may be a title.
+    others = sum(not dated(line)[0] and not line[0].isspace() for place, line in enumerate(lines) if place not in reading.said)
+    others -= min(3, min(reading.said))
     if (
         reading.is_open
         or len(messages) < 12
@@ -510,6 +536,9 @@ def _is_talk(reading: Reading, messages: Sequence[tuple[str, str]], lines: Seque
     for (one, _), (other, _) in pairwise(messages):
         following[one][other] += 1
     return len(names) == 2 or sum(map(_entropy_bits, following.values())) * 3 > _entropy_bits(names)
+
+
+_QUESTION = re.compile(r"[?？؟](?!\S)")
 
 
 def _is_numbered(reading: Reading) -> bool:
@@ -568,13 +597,19 @@ def _with_end(best: Reading, source: str) -> str:
     start, count = starts.most_common(1)[0] if starts else ("", 0)
     if source.endswith("{text}") and count * 20 > len(best.said) * 19:
         source = f"{source.removesuffix('{text}')}{literal(start)}{{text}}"
+    texts = [said.text for said in best.said.values() if len(said.text) > 1]
+    pair, count = Counter((text[0], text[-1]) for text in texts).most_common(1)[0] if texts else (("", ""), 0)
+    if source.count("{text}") and "".join(pair) in _QUOTED and count * 20 > len(best.said) * 19:
+        return source.replace("{text}", "{text}".join(pair))
     ends = Counter(match[0] for said in best.said.values() if said.text and (match := _MARKS_LAST.search(said.text)))
     end, count = ends.most_common(1)[0] if ends else ("", 0)
     return source + literal(end) if source.endswith("{text}") and count * 20 > len(best.said) * 19 else source
 
 
-_WORD_FIRST = re.compile(r"\w{2,} ?[:=,]? ")
-_MARKS_LAST = re.compile(r"</\w+>\Z| ?[^\w\s.?!…)]\Z")
+_WORD_FIRST = re.compile(r"(?:\w{2,} ?[:=,]?|[\U00020000-\U0002a6df]) ")
+_ENDINGS = {'"', "'"}
+_QUOTED = ("»«", "«»", "“”", "„“", "””", "‘’", "「」", "『』", '""')
+_MARKS_LAST = re.compile(r"</\w+>\Z|[\"'][)\]},;]{1,3}\Z| ?[^\w\s.?!…)]\Z")
 
 
 def _with_indentation(source: str, lines: Sequence[str]) -> str:

@@ -2,7 +2,25 @@
 
 _TOLD = ("says", "shouts", "yells", "gossips", "auctions", "tells you", "tells the guild", "tells the group")
 
-_SAID = ("says", "asks", "exclaims", "whispers")
+_SAID = ("says", "asks", "exclaims", "whispers", "say", "ask", "exclaim", "whisper")
+
+_MSN = (
+    "says",
+    "said",
+    "dit ",
+    "dit",
+    "sagt",
+    "dice",
+    "diz",
+    "disse",
+    "zegt",
+    "siger",
+    "säger",
+    "sier",
+    "sanoo",
+    "mówi",
+    "говорит",
+)
 
 KNOWN: dict[str, str] = {
     "WhatsApp (Android)": "{date}, {time} - {author}: {text}",
@@ -46,16 +64,23 @@ KNOWN: dict[str, str] = {
     "captions (WebVTT)": "{?{skip}\\n}{time} --> {skip}\\n<v {author}>{text}",
     "Meet, captions (SBV)": "{time},{skip}\\n{author}: {text}",
     "iMessage (imessage-exporter)": "{date} {time}{? ({skip})}\\n{author}",
-    "Signal (sigtop)": "From: {author} ({skip})\\nType: {skip}\\nSent: {date} {time}\\nReceived: {skip}",
+    "Signal (signal-cli)": (
+        "Envelope from: “{author}” {skip}\\nTimestamp: {date} ({skip})\\n{?Server timestamps: {skip}\\n}Body: {text}"
+    ),
+    "Signal (sigtop)": "From: {author}{? ({skip})}\\nType: {skip}\\nSent: {date} {time}{?\\nReceived: {skip}}",
     "SMS, printed": "From: {author}\\nTo: {skip}\\nDate: {date} {time}\\nText: {text}",
     "Viber": '{date},{time},{author},{skip},"{text}"',
     "a table with semicolons": '{date};{time};"{text}";{author}',
     "Tinder": "{author} → {skip} ({date} {time}): {text}",
     "text in quotation marks, signed": '"{text}" ({author}, {date} {time})',
+    "chat-downloader": "{date} {time} | {?({skip}) }{author}: {text}",
+    "chat-downloader, without dates": "{time} | {?({skip}) }{author}: {text}",
+    "speakers with ranges": "{author} [{time} - {skip}]\n{author} ({time} - {skip})",
+    "text in corner brackets, without times": "{author}「{text}」",
     "text in corner brackets": "{time} {author}「{text}」",
     "text in corner brackets, with dates": "{date} {time} {author}「{text}」",
     "Salesforce": "( {skip} ) {author}: {text}",
-    "MSN Messenger, without times": "{author} says:",
+    "MSN Messenger, without times": "\n".join(f"{{author}} {verb}:" for verb in _MSN),
     "WeChat, copied": "{author}：",
     "TeamSpeak": '<{time}> "{author}": {text}',
     "World of Warcraft": "\n".join(
@@ -68,6 +93,7 @@ KNOWN: dict[str, str] = {
     "MUSH": "\n".join(f'{{author}} {verb}, "{{text}}"' for verb in _SAID),
     "MUD": "\n".join(f"{{author}} {verb}, '{{text}}'" for verb in (*_TOLD, *_SAID[1:])),
     "EverQuest": "\n".join(f"[{{date}}] {{author}} {verb}, '{{text}}'" for verb in _TOLD),
+    "EVE Online": "[ {date} {time} ] EVE System > {system}\n[ {date} {time} ] {author} > {text}",
     "DikuMUD": "\n".join(f"{{author}} {verb} '{{text}}'" for verb in _TOLD),
     "matrix-commander": "Message received for room {skip} | sender {author} [{skip}] | event received {date} {time} | {text}",
     "write (Unix)": "Message from {author}@{skip} on {skip} at {time} ...",

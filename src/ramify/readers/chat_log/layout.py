@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ramify.readers import chat
 from ramify.readers.chat_log.pattern import SPACES, Pattern, Template
-from ramify.readers.dates import read_date
+from ramify.readers.dates import find_stamps, read_date
 from ramify.readers.events import (
     FORMAL,
     MARKED,
@@ -58,6 +58,7 @@ class _Form:
         self.has_date, self.has_time = "date" in template.names, "time" in template.names
         self.has_author, self.has_text = "author" in template.names, "text" in template.names
         self.ends_with_text = template.source.endswith("{text}")
+        self.is_quoted = '"{author}"' in template.source
         self.has_modes = "<{author}" in template.source
         self.is_open = re.search(r"\{author\} *\{text\}", template.source) is not None
 
@@ -71,6 +72,8 @@ class Layout:
         self.has_date, self.has_time = "date" in names, "time" in names
         self.has_stamp = self.has_date or self.has_time
         self.is_heading = any(template.is_heading for template in pattern.templates)
+        self.has_open_heads = self.is_heading and re.search(r"\{author\},? \{(?:date|time)\}", pattern.source) is not None
+        """Whether a text below a head looks like a head if it ends with a time."""
         self._forms = [_Form(template) for template in pattern.templates]
         self.without_hosts = False
         """Whether names are no accounts of the form user@host."""
@@ -88,7 +91,8 @@ class Layout:
         """Whether most times of messages have a colon."""
         self.is_closed = all(map(_CLOSED.search, pattern.source.split("\n")))
         """Whether marks end texts, so that they have no further lines."""
-        self._doubles_quotes = '"{text}"' in pattern.source
+        self._doubled = next((quote for quote in ('"', "'") if f"{quote}{{text}}{quote}" in pattern.source), "")
+        """The quotation mark around texts, which is doubled inside them."""
         self._may_quote = pattern.source.endswith((";{text}", ",{text}"))
         """Whether texts may be quoted as in a table."""
         self.quotes_more = pattern.source.endswith("\\t{text}")
@@ -119,13 +123,16 @@ class Layout:
             if author is None:
                 continue
             text = (match["text"] or "") if form.has_text else ""
-            if self._doubles_quotes:
-                text = text.replace('""', '"')
+            if self._doubled:
+                text = text.replace(2 * self._doubled, self._doubled)
             elif self._may_quote and len(text) > 1 and text[0] == text[-1] == '"':
                 text = text[1:-1].replace('""', '"')
             if not form.ends_with_text:
                 text = text.rstrip(SPACES)
-            name = _name(author, form.has_modes)
+            name = _name(author, form.has_modes, is_quoted=form.is_quoted)
+            if name is not None and self.has_open_heads and find_stamps(name):
+                # A title: February 6, 2024, 9:00 AM
+                name = None
             if name is not None and self.without_hosts and is_account(name):
                 # The account of a user who joined, in brackets as names are.
                 name = None
@@ -257,18 +264,18 @@ def is_account(name: str) -> bool:
 
 
 @lru_cache(maxsize=1 << 14)
-def _name(author: str, has_modes: bool) -> str | None:
+def _name(author: str, has_modes: bool, *, is_quoted: bool) -> str | None:
     """A name as it is used in messages; None if a line of the channel stands where names stand."""
     name = author.strip(SPACES)
     if has_modes and len(name) > 1 and not _PHONE.fullmatch(name):
         name = name.lstrip("@+%&~ ") or name
-    if name.startswith("~") and len(name) > 2 and name[1] in SPACES:
+    if name.startswith("~") and len(name) > 2 and name[1] in SPACES and name[-1] != "~":
         name = name[1:].strip(SPACES)
     if not name or _ONLY_MARKS.fullmatch(name) or name.strip("*[]()<>").lower() in _SYSTEM_AUTHORS:
         return None
     if (
         name.startswith(("#", "***"))
-        or _TAGGED.match(name)
+        or (_TAGGED.match(name) and not is_quoted)
         or any(name.count(one) != name.count(other) for one, other in _QUOTES)
     ):
         return None

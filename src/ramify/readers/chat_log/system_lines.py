@@ -46,6 +46,8 @@ class SystemLines:
     """The forms of a log's lines of the channel."""
 
     names: frozenset[str] = frozenset()
+    regulars: frozenset[str] = frozenset()
+    """The names of authors with more than one of the first messages."""
     leads: dict[str, bool] = field(default_factory=dict)
     """Marks and tags before these lines, and whether the marks must also end them."""
     tails: set[str] = field(default_factory=set)
@@ -99,7 +101,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     for line in lines:
         seen.add(line[:MAX_LINE], layout)
     _teach(layout, seen, lines)
-    learnt = SystemLines(frozenset(seen.names))
+    learnt = SystemLines(frozenset(seen.names), frozenset(name for name, count in seen.names.items() if count > 1))
     learnt.separators = seen.separators
     learnt.spaced = seen.messages > 3 and seen.after_blank >= 0.8 * (seen.messages - 1)
     split = [_split(line, learnt.names) for line in [*seen.further, *seen.events]]
@@ -110,6 +112,8 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     # A text may begin a line with a mark, too.
     if is_one and (margins[0][0].isspace() or (seen.are_below and len(margins) == len(further))):
         learnt.margin = margins[0]
+    if layout.is_folded and len(indents := {_margin(line) for line in further}) == 1:
+        learnt.margin = indents.pop()
     if layout.is_heading:
         # The texts stand among the further lines.
         return learnt
@@ -129,7 +133,7 @@ class _Seen:
     """The lines behind each message that begin none."""
     top: list[str] = field(default_factory=list)
     """The lines above the first message that begin none."""
-    names: set[str] = field(default_factory=set)
+    names: Counter[str] = field(default_factory=Counter)
     events: list[str] = field(default_factory=list)
     """Lines of the channel of known forms, without a date or a time."""
     messages: int = 0
@@ -166,7 +170,7 @@ class _Seen:
             (self.runs[-1] if self.messages else self.top).append(line)
         else:
             if parsed.author and parsed.kind != chat.SYSTEM:
-                self.names.add(parsed.author)
+                self.names[parsed.author] += 1
                 self.after_blank += self._blank
                 self.messages += 1
                 self.are_below = self.are_below and not parsed.text
@@ -180,7 +184,7 @@ def _teach(layout: Layout, seen: _Seen, lines: Sequence[str]) -> None:
     layout.without_hosts = sum(map(is_account, seen.names)) * 3 < len(seen.names)
     layout.learn_words(lines)
     if seen.further:
-        layout.known = seen.names
+        layout.known = set(seen.names)
         told = [event for line in seen.events if (event := plain_event(line))]
         layout.told = frozenset(rest for who, rest in told if who in seen.names)
 
