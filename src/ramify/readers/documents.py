@@ -49,7 +49,7 @@ def documents_in(
                     continue
                 where = f"{path}, line {number}"
                 try:
-                    value = loads(_text(line, where, counts))
+                    value = loads(text_of_line(line, where, counts))
                 except ValueError as error:
                     if first and _is_unfinished(error):
                         rest = _counted(blocks, path, single_value("Write it as JSON lines, one value per line."))
@@ -88,7 +88,7 @@ def _encodable(whole: list[Any]) -> list[Any]:
     return whole
 
 
-def _text(data: bytes, where: str, counts: ReadCounts) -> str:
+def text_of_line(data: bytes, where: str, counts: ReadCounts) -> str:
     """The text of a line of JSON, in which bytes that are not UTF-8 are read as Windows-1252, and counted."""
     try:
         return data.decode("utf-8-sig")
@@ -115,7 +115,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> I
     """
     whole = b"\n".join(rest)
     try:
-        value = loads(_text(whole, f"{path}", counts))
+        value = loads(text_of_line(whole, f"{path}", counts))
     except ValueError as error:
         if not any(map(_is_container, rest)):
             where = f"{path}, line {number + _place(whole, error)}"
@@ -125,7 +125,7 @@ def _as_one(rest: list[bytes], number: int, path: Path, counts: ReadCounts) -> I
             if line.strip():
                 where = f"{path}, line {line_number}"
                 try:
-                    yield where, loads(_text(line, where, counts))
+                    yield where, loads(text_of_line(line, where, counts))
                 except ValueError as error:
                     counts.leave_out("bad_json", f"{where}: {error}")
     else:
