@@ -1,7 +1,7 @@
 """Fields of foreign JSON objects by the names that a table of layouts gives, and the first bytes of a file as a value."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import unescape
 from typing import Any
 
@@ -12,6 +12,22 @@ from ramify.readers.values import identifier, parse_time, string
 
 Field = str | Callable[[dict[str, Any]], Any]
 """A key, keys joined by points (`user.login`), or a function of the object."""
+
+TEXTS = (
+    *("text", "body", "content", "message", "comment", "post_text", "comment_text", "selftext", "raw", "bodyText"),
+    *("content_html", "body_html", "bodyHTML", "cooked"),
+)
+"""Names of the texts of posts; those of HTML are last."""
+
+_NO_POSTS = frozenset(
+    (
+        *("attachments", "blocks", "crosspost_parent_list", "elements", "embeds", "files", "links", "media", "poll", "polls"),
+        *("reactions", "reactiongroups", "mentions", "link_flair_richtext", "author_flair_richtext", "urls"),
+        *("annotations", "choices", "entities", "labels", "meta", "metadata", "options", "passage", "paragraphs", "qas"),
+        *("sentences", "spans", "tags", "tokens", "words"),
+    )
+)
+"""Names of fields whose objects have texts, but are no posts: of what is attached to a post, and of labelled data sets."""
 
 _NAMES = ("display_name", "displayName", "username", "login", "acct", "name", "full_name", "email")
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
@@ -82,6 +98,57 @@ def text_of(item: Any, plain: Sequence[Field], html: Sequence[Field] = ()) -> st
 
 def title_of(item: Any, names: Sequence[Field], document: Any = None) -> str:
     return unescape(string(first(item, names, document)) or "")
+
+
+def text_field(item: Any, names: Sequence[Field] = TEXTS) -> Field | None:
+    """The first of the fields that holds a text; None if there is none, as in what is no post."""
+    return next((name for name in names if isinstance(text := at(item, name), str) and text.strip()), None)
+
+
+def posts_below(
+    record: dict[str, Any], read: Iterable[str] = (), texts: Sequence[Field] = TEXTS
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (field, post) for the posts in lists, or in objects of nothing but objects, below the fields of a record.
+
+    The fields in `read` are passed over. The posts in these posts are not yielded.
+    """
+    todo = [(name, value) for name, value in reversed(_fields(record)) if name not in read]
+    while todo:
+        name, value = todo.pop()
+        inside = _fields(value)
+        are_alike = isinstance(value, list) or all(isinstance(part, dict) for _, part in inside)
+        for _, part in reversed(inside):
+            if are_alike and isinstance(part, dict) and text_field(part, texts):
+                yield name, part
+            else:
+                todo.append((name, part))
+
+
+def _fields(value: Any) -> list[tuple[str, Any]]:
+    """The fields of an object that may lead to posts, or the members of a list."""
+    if isinstance(value, dict):
+        return [(name, part) for name, part in value.items() if name.lower() not in _NO_POSTS]
+    return [("", part) for part in value] if isinstance(value, list) else []
+
+
+def posts_inside(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (field, post) for the posts that are inside the records of a value, or inside such posts.
+
+    Records are the uppermost objects with a text of any name, in any lists, in objects without one, and in a list "data".
+    """
+    todo, records = [value], list[dict[str, Any]]()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict) and isinstance(part.get("data"), list):
+            todo.append(part["data"])
+        elif isinstance(part, dict) and any(isinstance(text, str) for text in part.values()):
+            records.append(part)
+        else:
+            todo += [inside for _, inside in reversed(_fields(part))]
+    for record in records:  # which grows
+        for name, post in posts_below(record):
+            records.append(post)
+            yield name, post
 
 
 def beginnings(head: bytes) -> list[Any]:
