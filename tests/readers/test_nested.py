@@ -287,7 +287,12 @@ def test_posts_in_a_second_field_are_not_left_unread(tmp_path, value):
 
 
 def test_what_is_attached_to_a_post_is_no_post(tmp_path):
-    more = {"reactions": [{"content": "+1"}], "attachments": [{"text": "a link"}], "badges": [{"name": "old"}], "edits": []}
+    more = {
+        "reactions": [{"content": "+1"}],
+        "attachments": [{"text": "a link"}],
+        "author": {"name": "wren", "badges": [{"text": "old"}]},
+        "seen": [],
+    }
     rows, counts = read(tmp_path, NESTED | more, children="comments")
     assert (len(rows), counts.skipped) == (2, {})
     rows, counts = read(tmp_path, HACKER | {"related": [{"text": "x", "more": [{"text": "y"}]}]})
@@ -296,8 +301,9 @@ def test_what_is_attached_to_a_post_is_no_post(tmp_path):
 
 def test_answers_to_an_object_without_a_text_are_counted(tmp_path):
     value = {"id": "q", "question": "Which clay?", "answers": [{"id": 2, "text": "red"}]}
-    rows, counts = read(tmp_path, value, children="answers", columns={"text": "text"})
-    assert (len(rows), counts.skipped) == (1, {"bad_row": 1})
+    for children in ("answers", "others"):
+        rows, counts = read(tmp_path, value, children=children, columns={"text": "text"})
+        assert (len(rows), counts.skipped) == (1, {"bad_row": 1})
     assert "--column title=question" in counts.examples["bad_row"][0]
     rows, counts = read(tmp_path, value, children="answers", columns={"title": "question"})
     assert (edges(rows), texts(rows)["q"]) == ([("q", "q", None), ("q", "2", "q")], "Which clay?")

@@ -831,7 +831,7 @@ def test_a_flat_format_does_not_leave_posts_unread(tmp_path, key):
     told = []
     store = build([path], "pushshift", tmp_path / "store", tell=told.append)
     reason = f'note: {path} holds a list of posts in "{key}", which the format pushshift does not read'
-    assert told[0] == f"{reason}; --children {key} reads them"
+    assert told[0] == f"{reason}; --children {key} without --format reads them"
     assert (store.num_nodes, store.info["skipped"]) == (1, {"unread_posts": 1})
     path.write_text(json.dumps(post | {key: {"c": inside | {"more": {"list": [inside]}}}}))
     assert build([path], "table", tmp_path / "keyed").info["skipped"] == {"unread_posts": 2}

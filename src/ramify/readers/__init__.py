@@ -329,7 +329,7 @@ def _warn_of_nested(paths: Sequence[Path], reader: Format, counts: "ReadCounts",
                 place = counts.spelled(f"{path}")
                 tell(
                     f'note: {place} holds a list of posts in "{key}", which the format {reader.name} does not read; '
-                    f"--children {key} reads them"
+                    f"--children {key} without --format reads them"
                 )
                 number = sum(1 for _, value in documents(path, ReadCounts()) for _ in posts_inside(value))
                 counts.leave_out("unread_posts", f'{place}: in "{key}"', number)

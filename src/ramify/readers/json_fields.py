@@ -24,10 +24,11 @@ _NO_POSTS = frozenset(
         *("attachments", "blocks", "crosspost_parent_list", "elements", "embeds", "files", "links", "media", "poll", "polls"),
         *("reactions", "reactiongroups", "mentions", "link_flair_richtext", "author_flair_richtext", "urls"),
         *("annotations", "choices", "entities", "labels", "meta", "metadata", "options", "passage", "paragraphs", "qas"),
-        *("sentences", "spans", "tags", "tokens", "words"),
+        *("sentences", "spans", "tags", "tokens", "words", "text", "text_entities", "body", "content", "facets", "fragments"),
+        *("account", "author", "badges", "creator", "owner", "profile", "sender", "user"),
     )
 )
-"""Names of fields whose objects have texts, but are no posts: of what is attached to a post, and of labelled data sets."""
+"""Names of fields whose objects have texts, but are no posts: parts of a text, authors, attachments, and labelled data."""
 
 _NAMES = ("display_name", "displayName", "username", "login", "acct", "name", "full_name", "email")
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)

@@ -182,10 +182,11 @@ class _Walk:
             elif isinstance(value, dict) and not _is_post(layout, value) and (keys := self._within(value)):
                 if layout.root is not None and has(value, layout.root.id[0]):
                     yield value, above
-                said = {name: len(text) for name, text in value.items() if isinstance(text, str)}
-                if not layout.marks and said and any(at(value, key) for key in layout.children):
-                    title = max(said, key=lambda name: said[name])
-                    self._bad(f"answers to an object without a text; --column title={title} reads it", self._where)
+                said = {name: text for name, text in value.items() if isinstance(text, str)}
+                answered = any(at(value, key) for key in layout.children)
+                if not layout.marks and said and (answered or any(" " in text for text in said.values())):
+                    title = max(said, key=lambda name: len(said[name]))
+                    self._bad(f"posts below an object without a text; --column title={title} reads it", self._where)
                 stack += [(value[key], above) for key in reversed(keys) if isinstance(value[key], list | dict)]
             else:
                 own = [*above[-1:]]
