@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from html import unescape
 from typing import Any
 
@@ -116,20 +117,18 @@ def posts_below(
     todo = [(name, value) for name, value in reversed(_fields(record)) if name not in read]
     while todo:
         name, value = todo.pop()
-        inside = _fields(value)
-        are_alike = isinstance(value, list) or all(isinstance(part, dict) for _, part in inside)
-        for _, part in reversed(inside):
+        are_alike = isinstance(value, list) or all(isinstance(part, dict) for part in value.values())
+        for _, part in reversed(_fields(value)):
             if are_alike and isinstance(part, dict) and text_field(part, texts):
                 yield name, part
             else:
                 todo.append((name, part))
 
 
-def _fields(value: Any) -> list[tuple[str, Any]]:
-    """The fields of an object that may lead to posts, or the members of a list."""
-    if isinstance(value, dict):
-        return [(name, part) for name, part in value.items() if name.lower() not in _NO_POSTS]
-    return [("", part) for part in value] if isinstance(value, list) else []
+def _fields(value: dict[str, Any] | list[Any]) -> list[tuple[str, dict[str, Any] | list[Any]]]:
+    """The objects and lists in an object or in a list, but for the fields that lead to no posts."""
+    fields = value.items() if isinstance(value, dict) else (("", part) for part in value)
+    return [(name, part) for name, part in fields if isinstance(part, dict | list) and name.lower() not in _NO_POSTS]
 
 
 def posts_inside(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -137,7 +136,7 @@ def posts_inside(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Records are the uppermost objects with a text of any name, in any lists, in objects without one, and in a list "data".
     """
-    todo, records = [value], list[dict[str, Any]]()
+    todo, records = [value] if isinstance(value, dict | list) else [], list[dict[str, Any]]()
     while todo:
         part = todo.pop()
         if isinstance(part, dict) and isinstance(part.get("data"), list):
@@ -152,8 +151,9 @@ def posts_inside(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, post
 
 
+@lru_cache(maxsize=8)
 def beginnings(head: bytes) -> list[Any]:
-    """The objects and lists in the first bytes of a file of JSON lines, or the value that they begin.
+    """The objects and lists in the first bytes of a file of JSON lines, or the value that they begin. They must not be changed.
 
     A value that goes on beyond the bytes is closed after its last complete member.
     """

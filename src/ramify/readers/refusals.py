@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from ramify.readers.base import TAR, ZIP, archive_kind
@@ -38,6 +39,7 @@ _ADVICE: tuple[tuple[re.Pattern[bytes], str], ...] = (
 """First bytes of files that people have in place of one that is read -> the file to name instead."""
 
 
+@lru_cache(maxsize=8)  # for several formats
 def nested_posts(head: bytes) -> str:
     """The field with posts inside a record of JSON. "" if there is none."""
     return next((name for name, _ in posts_inside(beginnings(head))), "")
