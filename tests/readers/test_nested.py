@@ -206,6 +206,11 @@ def test_github(tmp_path):
     rows, counts = read(tmp_path, {"data": {"repository": {"discussions": {"nodes": [talk]}}}})
     assert edges(rows) == [("3", "3", None), ("3", "c1", "3"), ("3", "c2", "c1")]
     assert counts.skipped == {}
+    pull = issue | {"reviews": [{"id": "v", "body": "looks good", "submittedAt": "2024-03-01T09:05:00Z"}]}
+    rows, _ = read(tmp_path, pull)
+    assert (edges(rows)[-1], rows[-1]["time"]) == (("o/r#8", "v", "8"), 1709283900)
+    (tmp_path / "line.json").write_text(json.dumps({"data": {"repository": {"discussion": talk}}}))
+    assert readers.detect_format([tmp_path / "line.json"]) == "nested"
     loose = {"id": 5, "html_url": "https://github.com/o/r/issues/8#issuecomment-5", "user": {"login": "una"}, "body": "done",
              "issue_url": "https://api.github.com/repos/o/r/issues/8"}  # fmt: skip
     (tmp_path / "comments.json").write_text(json.dumps([loose]))
@@ -262,6 +267,61 @@ def test_posts_of_any_names_inside_other_values(tmp_path):
     assert counts.skipped == {"bad_row": 1}
     rows, _ = read(tmp_path, value, columns={"text": "said"})
     assert edges(rows) == [("s", "s", None), ("s", "b", "s")]
+
+
+NESTED = {"id": "p", "text": "Which clay?", "comments": [{"id": "c", "text": "red"}]}
+
+
+@pytest.mark.parametrize("value", [
+    [{"id": "r", "text": "or white"}], {"r": {"text": "or white"}}, {"total": 1, "nodes": [{"body": "or white"}]},
+    {"pages": [[{"content": "or white"}]]},
+])  # fmt: skip
+def test_posts_in_a_second_field_are_not_left_unread(tmp_path, value):
+    posts = NESTED | {"comments": NESTED["comments"] + [{"text": "no", "answers": value}]}
+    with pytest.raises(RamifyError, match=r"'answers' of a post holds .* comments,answers, .* comments,-answers"):
+        read(tmp_path, posts, children="comments")
+    rows, _ = read(tmp_path, posts, children="comments,answers")
+    assert (len(rows), rows[-1]["text"], rows[-1]["parent"]) == (4, "or white", rows[-2]["id"])
+    rows, counts = read(tmp_path, posts, children="comments,-answers")
+    assert (len(rows), counts.skipped) == (3, {"unread_posts": 1})
+
+
+def test_what_is_attached_to_a_post_is_no_post(tmp_path):
+    more = {
+        "reactions": [{"content": "+1"}],
+        "attachments": [{"text": "a link"}],
+        "author": {"name": "wren", "badges": [{"text": "old"}]},
+        "seen": [],
+    }
+    rows, counts = read(tmp_path, NESTED | more, children="comments")
+    assert (len(rows), counts.skipped) == (2, {})
+    rows, counts = read(tmp_path, HACKER | {"related": [{"text": "x", "more": [{"text": "y"}]}]})
+    assert (len(rows), counts.skipped) == (5, {"unread_posts": 2})
+
+
+def test_answers_to_an_object_without_a_text_are_counted(tmp_path):
+    value = {"id": "q", "question": "Which clay?", "answers": [{"id": 2, "text": "red"}]}
+    for children in ("answers", "others"):
+        rows, counts = read(tmp_path, value, children=children, columns={"text": "text"})
+        assert (len(rows), counts.skipped) == (1, {"bad_row": 1})
+    assert "--column title=question" in counts.examples["bad_row"][0]
+    rows, counts = read(tmp_path, value, children="answers", columns={"title": "question"})
+    assert (edges(rows), texts(rows)["q"]) == ([("q", "q", None), ("q", "2", "q")], "Which clay?")
+    assert counts.skipped == {}
+    assert len(read(tmp_path, {"total": 1, "answers": value["answers"]}, children="answers")[1].skipped) == 0
+
+
+@pytest.mark.parametrize("value", [
+    {"uid": 1, "message": "Which?", "answers": [{"message": "red", "notes": {"n": {"cooked": "or white"}}}]},
+    {"ok": True, "list": [{"question": "Which?", "answers": [{"text": "red", "notes": [{"body": "or white"}]}]}]},
+])  # fmt: skip
+def test_the_refusal_of_an_unknown_site_names_its_fields(tmp_path, value):
+    path = tmp_path / "posts.json"
+    path.write_text(json.dumps(value))
+    with pytest.raises(RamifyError, match=r'nested +posts .* in "answers", "notes"; read them with --children answers,notes\n'):
+        readers.detect_format([path])
+    rows, _ = read(tmp_path, value, children="answers,notes")
+    assert [row["text"] for row in rows][-2:] == ["red", "or white"]
 
 
 def test_flat_posts_of_any_names(tmp_path):

@@ -819,7 +819,7 @@ def test_named_columns_reach_the_guess(tmp_path):
         detect_format([path], columns={"text": "wrods"}, verbose=True)
 
 
-@pytest.mark.parametrize("key", ["comments", "replies", "children"])
+@pytest.mark.parametrize("key", ["comments", "replies", "children", "responses"])
 def test_a_flat_format_does_not_leave_posts_unread(tmp_path, key):
     post = {"id": "s", "title": "Oars", "selftext": "who?", "subreddit": "boats", "parent": None, "tree": "s", "text": "x"}
     inside = {"id": "c", "author": {"name": "ann"}, "body": "me"}
@@ -829,9 +829,13 @@ def test_a_flat_format_does_not_leave_posts_unread(tmp_path, key):
         raise RamifyError(describe_all(path))
     assert 'pushshift      a list of posts in "' in str(error.value)
     told = []
-    build([path], "pushshift", tmp_path / "store", tell=told.append)
-    assert told[0] == f'note: {path} holds a list of posts in "{key}", which the format pushshift does not read'
-    for harmless in ([], [2, 4], [{"id": "x"}]):
+    store = build([path], "pushshift", tmp_path / "store", tell=told.append)
+    reason = f'note: {path} holds a list of posts in "{key}", which the format pushshift does not read'
+    assert told[0] == f"{reason}; --children {key} without --format reads them"
+    assert (store.num_nodes, store.info["skipped"]) == (1, {"unread_posts": 1})
+    path.write_text(json.dumps(post | {key: {"c": inside | {"more": {"list": [inside]}}}}))
+    assert build([path], "table", tmp_path / "keyed").info["skipped"] == {"unread_posts": 2}
+    for harmless in ([], [2, 4], [{"id": "x"}], {"reactions": [inside]}):
         path.write_text(json.dumps(post | {key: harmless}))
         # A submission with comments inside is one of bdfr, also if it has none yet.
         assert detect_format([path]) == ("nested" if key == "comments" else "pushshift")
@@ -958,3 +962,29 @@ def test_prefixes_of_reddit_are_left_out_if_only_some_names_have_them(tmp_path, 
     path = tmp_path / "p.csv"
     path.write_text(rows)
     assert links(build([path], None, tmp_path / "a")) == {"s": {"s": None, "c": "s", "d": "c"}}
+
+
+def test_json_lines_in_windows_1252(tmp_path):
+    rows = [
+        '{"id": 1, "parent": null, "tree": "t", "text": "Gl\xe4ser?"}',
+        '{"id": 2, "parent": 1, "tree": "t", "text": "f\xfcr dich"}',
+    ]
+    path = tmp_path / "p.jsonl"
+    path.write_bytes("\n".join(rows).encode("cp1252"))
+    store = build([path], None, tmp_path / "store")
+    assert [node.text for node in store.tree(0).nodes] == ["Gl\xe4ser?", "f\xfcr dich"]
+    assert store.info["kept"] == {"encoding": 2}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark(tmp_path, encoding):
+    path = tmp_path / "p.csv"
+    path.write_bytes("id,parent,tree,text\n1,,t,\u201eWhich clay?\u201c\n2,1,t,red \U0001f600\n".encode(encoding))
+    assert [node.text for node in build([path], None, tmp_path / "store").tree(0).nodes][1] == "red \U0001f600"
+
+
+def test_escapes_of_another_encoding_are_named(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_bytes("id,parent,tree,text\n1,,t,\u65e5\u672c\n".encode("iso-2022-jp"))
+    with pytest.raises(RamifyError, match=r"escapes of iso-2022-jp, .*\. Convert it \(iconv -f iso-2022-jp"):
+        build([path], None, tmp_path / "store")

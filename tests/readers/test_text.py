@@ -234,7 +234,7 @@ def test_control_characters(write):
         (b"PK\x03\x04 ...", "a ZIP archive"),
         (bytes(range(256)) * 9, "control characters"),
         (b"7z\xbc\xaf\x27\x1c\x00\x04", r"a 7z archive, .* Unpack it \(7z x FILE\)"),
-        ("\u65e5\u672c\n".encode("iso2022_jp"), r"escapes of iso2022_jp, .*--option encoding=iso2022_jp"),
+        ("\u65e5\u672c\n".encode("iso2022_jp"), r"escapes of iso-2022-jp, .*--option encoding=iso-2022-jp"),
         (b"", r"is empty\. Check"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "pointer of Git LFS"),
     ],

@@ -100,7 +100,7 @@ TextColumn = Annotated[str | None, typer.Option(help="Tables: the column with th
 
 ChildrenKeys = Annotated[
     str | None,
-    typer.Option(help="Nested posts as JSON: the key of the answers to a post, such as replies. Implies the format."),
+    typer.Option(help="Nested posts as JSON: the keys of the answers to a post, such as comments,replies. Implies the format."),
 ]
 
 PairColumn = Annotated[str | None, typer.Option(help="Labelled tables: the column with the second text of a pair.")]

@@ -315,8 +315,10 @@ def _unpack(paths: list[Path], format: str | None, counts: "ReadCounts") -> tupl
 
 
 def _warn_of_nested(paths: Sequence[Path], reader: Format, counts: "ReadCounts", tell: Callable[[str], None]) -> None:
-    """Tell the user of lists of posts that the named format leaves unread."""
-    from ramify.readers.base import open_bytes
+    """Count the posts inside the records of files at whose beginning there are some, which the named format leaves unread."""
+    from ramify.readers.base import ReadCounts, open_bytes
+    from ramify.readers.documents import documents
+    from ramify.readers.json_fields import posts_inside
     from ramify.readers.refusals import nested_posts
 
     for path in list_files(paths):
@@ -325,7 +327,12 @@ def _warn_of_nested(paths: Sequence[Path], reader: Format, counts: "ReadCounts",
                 key = nested_posts(stream.read(1 << 16))
             if key:
                 place = counts.spelled(f"{path}")
-                tell(f'note: {place} holds a list of posts in "{key}", which the format {reader.name} does not read')
+                tell(
+                    f'note: {place} holds a list of posts in "{key}", which the format {reader.name} does not read; '
+                    f"--children {key} without --format reads them"
+                )
+                number = sum(1 for _, value in documents(path, ReadCounts()) for _ in posts_inside(value))
+                counts.leave_out("unread_posts", f'{place}: in "{key}"', number)
 
 
 _NAMED = ("text", "label")

@@ -32,7 +32,7 @@ from ramify.readers.base import (
     read_twice,
 )
 from ramify.readers.dates import DateOrder, moment
-from ramify.readers.encodings import as_windows, decoded_bytewise
+from ramify.readers.encodings import as_windows, check_escapes, decoded_bytewise
 from ramify.readers.records import first_record, is_json, objects_of, records
 from ramify.readers.row_blocks import RowTooLongError, one_ahead, row_blocks
 from ramify.readers.values import is_deep, seconds
@@ -289,7 +289,7 @@ def _first_lines(path: Path) -> Iterator[dict[str, Any]]:
             head += stream.readline(MAX_LINE_BYTES)
         for line in head.split(b"\n"):
             try:
-                record = json.loads(line)
+                record = json.loads(decoded_bytewise(line))
             except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
@@ -351,6 +351,7 @@ def _delimited(
     quote: str,
     titles: Sequence[str],
 ) -> Iterator[Columns]:
+    check_escapes(head)
     line, delimiter = _first_line(head), delimiter or delimiter_of(head)
     if quote == delimiter:
         raise bad_option("quote", f"a character other than the delimiter of {path}", quote)

@@ -36,11 +36,8 @@ def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.Buffere
         wide = wide_encoding(head)
     elif "\n".encode(encoding) != b"\n":
         wide = encoding
-    if encoding == AUTO and (name := _escaping(head)):
-        raise RamifyError(
-            f"the text holds escapes of {name}, so it is not UTF-8. Name its encoding (--option encoding={name}), or convert "
-            f"it (iconv -f {name} -t UTF-8 FILE)."
-        )
+    if encoding == AUTO:
+        check_escapes(head, "Name its encoding (--option encoding={name}), or convert")
     text = head.decode(wide or "latin-1", "replace")
     # A "\r" at the end of the head may be half of "\r\n".
     by_returns = "\r" in text[:-1] and "\n" not in text
@@ -51,21 +48,22 @@ def with_line_ends(stream: io.BufferedReader, encoding: str) -> tuple[io.Buffere
 
 
 _ESCAPES = {
-    "iso2022_jp": re.compile(rb"\x1b\$[@B]|\x1b\([IJ]"),
-    "iso2022_kr": re.compile(rb"\x1b\$\)C"),
-    "iso2022_cn": re.compile(rb"\x1b\$\)[AG]"),
+    "iso-2022-jp": re.compile(rb"\x1b\$[@B]|\x1b\([IJ]"),
+    "iso-2022-kr": re.compile(rb"\x1b\$\)C"),
+    "iso-2022-cn": re.compile(rb"\x1b\$\)[AG]"),
 }
 _MOST_ESCAPED = 0.01
 
 
-def _escaping(head: bytes) -> str:
-    """The ISO-2022 encoding whose escapes are in more than some of the lines; "" if there is none."""
-    if b"\x1b" not in head:
-        return ""
-    lines = head.split(b"\n")
-    return next(
-        (name for name, mark in _ESCAPES.items() if sum(map(bool, map(mark.search, lines))) > _MOST_ESCAPED * len(lines)), ""
-    )
+def check_escapes(head: bytes, remedy: str = "Convert") -> None:
+    """Raise `RamifyError` if more than some of the lines hold the escapes of an ISO-2022 encoding."""
+    lines = head.split(b"\n") if b"\x1b" in head else []
+    for name, mark in _ESCAPES.items():
+        if sum(map(bool, map(mark.search, lines))) > _MOST_ESCAPED * len(lines):
+            raise RamifyError(
+                f"the text holds escapes of {name}, so it is not UTF-8. {remedy.format(name=name)} it "
+                f"(iconv -f {name} -t UTF-8 FILE)."
+            )
 
 
 def decoded(block: bytes, encoding: str, first: int, path: Path, counts: ReadCounts) -> str:

@@ -1,7 +1,8 @@
 """Fields of foreign JSON objects by the names that a table of layouts gives, and the first bytes of a file as a value."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from html import unescape
 from typing import Any
 
@@ -12,6 +13,23 @@ from ramify.readers.values import identifier, parse_time, string
 
 Field = str | Callable[[dict[str, Any]], Any]
 """A key, keys joined by points (`user.login`), or a function of the object."""
+
+TEXTS = (
+    *("text", "body", "content", "message", "comment", "post_text", "comment_text", "selftext", "raw", "bodyText"),
+    *("content_html", "body_html", "bodyHTML", "cooked"),
+)
+"""Names of the texts of posts; those of HTML are last."""
+
+_NO_POSTS = frozenset(
+    (
+        *("attachments", "blocks", "crosspost_parent_list", "elements", "embeds", "files", "links", "media", "poll", "polls"),
+        *("reactions", "reactiongroups", "mentions", "link_flair_richtext", "author_flair_richtext", "urls"),
+        *("annotations", "choices", "entities", "labels", "meta", "metadata", "options", "passage", "paragraphs", "qas"),
+        *("sentences", "spans", "tags", "tokens", "words", "text", "text_entities", "body", "content", "facets", "fragments"),
+        *("account", "author", "badges", "creator", "owner", "profile", "sender", "user"),
+    )
+)
+"""Names of fields whose objects have texts, but are no posts: parts of a text, authors, attachments, and labelled data."""
 
 _NAMES = ("display_name", "displayName", "username", "login", "acct", "name", "full_name", "email")
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},"]', re.DOTALL)
@@ -84,8 +102,58 @@ def title_of(item: Any, names: Sequence[Field], document: Any = None) -> str:
     return unescape(string(first(item, names, document)) or "")
 
 
+def text_field(item: Any, names: Sequence[Field] = TEXTS) -> Field | None:
+    """The first of the fields that holds a text; None if there is none, as in what is no post."""
+    return next((name for name in names if isinstance(text := at(item, name), str) and text.strip()), None)
+
+
+def posts_below(
+    record: dict[str, Any], read: Iterable[str] = (), texts: Sequence[Field] = TEXTS
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (field, post) for the posts in lists, or in objects of nothing but objects, below the fields of a record.
+
+    The fields in `read` are passed over. The posts in these posts are not yielded.
+    """
+    todo = [(name, value) for name, value in reversed(_fields(record)) if name not in read]
+    while todo:
+        name, value = todo.pop()
+        are_alike = isinstance(value, list) or all(isinstance(part, dict) for part in value.values())
+        for _, part in reversed(_fields(value)):
+            if are_alike and isinstance(part, dict) and text_field(part, texts):
+                yield name, part
+            else:
+                todo.append((name, part))
+
+
+def _fields(value: dict[str, Any] | list[Any]) -> list[tuple[str, dict[str, Any] | list[Any]]]:
+    """The objects and lists in an object or in a list, but for the fields that lead to no posts."""
+    fields = value.items() if isinstance(value, dict) else (("", part) for part in value)
+    return [(name, part) for name, part in fields if isinstance(part, dict | list) and name.lower() not in _NO_POSTS]
+
+
+def posts_inside(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (field, post) for the posts that are inside the records of a value, or inside such posts.
+
+    Records are the uppermost objects with a text of any name, in any lists, in objects without one, and in a list "data".
+    """
+    todo, records = [value] if isinstance(value, dict | list) else [], list[dict[str, Any]]()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict) and isinstance(part.get("data"), list):
+            todo.append(part["data"])
+        elif isinstance(part, dict) and any(isinstance(text, str) for text in part.values()):
+            records.append(part)
+        else:
+            todo += [inside for _, inside in reversed(_fields(part))]
+    for record in records:  # which grows
+        for name, post in posts_below(record):
+            records.append(post)
+            yield name, post
+
+
+@lru_cache(maxsize=8)
 def beginnings(head: bytes) -> list[Any]:
-    """The objects and lists in the first bytes of a file of JSON lines, or the value that they begin.
+    """The objects and lists in the first bytes of a file of JSON lines, or the value that they begin. They must not be changed.
 
     A value that goes on beyond the bytes is closed after its last complete member.
     """

@@ -1,7 +1,6 @@
 """Ramify's own JSON lines: one tree per line, as `Tree.to_json` writes it."""
 
 import codecs
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
@@ -10,8 +9,9 @@ from typing import Any
 
 from ramify.errors import RamifyError
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, free_id, guarded, lines, open_bytes
+from ramify.readers.json_fields import beginnings
 from ramify.readers.listing import list_files
-from ramify.readers.values import seconds, sound_tree
+from ramify.readers.values import fields, seconds, sound_tree
 from ramify.tree import GROUP, PLACEHOLDER, Node, Tree, node_fields, parse_json, tree_fields
 
 
@@ -21,7 +21,7 @@ def refuses(path: Path, head: bytes) -> str:
     text = head.removeprefix(b"\xef\xbb\xbf")
     rest = text.lstrip()
     line = rest.partition(b"\n")[0]
-    if line.startswith(b"{") and re.search(rb'"nodes"\s*:\s*\[', line):
+    if any(isinstance(fields(value).get("nodes"), list) for value in beginnings(line)):
         return ""
     number = text[: len(text) - len(rest)].count(b"\n") + 1
     return f'line {number}: no JSON object with a list "nodes"'

@@ -14,7 +14,20 @@ import pyarrow as pa
 from ramify.errors import RamifyError
 from ramify.readers.base import Held, ReadCounts, bad_option, file_name, guarded, open_bytes
 from ramify.readers.documents import documents
-from ramify.readers.json_fields import at, author_of, beginnings, first, has, id_of, text_of, time_of, title_of
+from ramify.readers.json_fields import (
+    TEXTS,
+    at,
+    author_of,
+    beginnings,
+    first,
+    has,
+    id_of,
+    posts_below,
+    posts_inside,
+    text_of,
+    time_of,
+    title_of,
+)
 from ramify.readers.messages import first_refusal, head_of, json_files, tops, tried
 from ramify.readers.nested_layouts import LAYOUTS, Layout
 from ramify.readers.reddit import submission_text
@@ -35,7 +48,10 @@ def refuses(path: Path, head: bytes) -> str:
         return first_refusal(path, json_files([path]), refuses)
     if _fitting(path, head) is not None:
         return ""
-    return "no posts of a known site; other nested posts need --children KEY and --text KEY"
+    if not (names := dict.fromkeys(name for name, _ in posts_inside(beginnings(head)))):
+        return "no posts of a known site; other nested posts need --children KEY and --text KEY"
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"posts of an unknown site in {quoted}; read them with --children {','.join(names)}"
 
 
 def read(
@@ -50,9 +66,9 @@ def read(
     """Read posts.
 
     `layout`: a name in `LAYOUTS`; by default, the one that fits the beginning of each file. `children`: the fields that hold
-    answers, with commas between them, for a site that is in no layout. `columns`: our name -> the field, such as `user.login`;
-    other fields are found by the names that tables have, too. `html`: whether texts are HTML; by default, the name of the
-    field says so. Posts of layouts that name parents but no tree are held in memory.
+    answers, with commas between them, for a site that is in no layout; `-` before one leaves its posts out. `columns`: our name
+    -> the field, such as `user.login`; other fields are found by the names that tables have, too. `html`: whether texts are
+    HTML; by default, the name of the field says so. Posts of layouts that name parents but no tree are held in memory.
     """
     if layout != "auto" and layout not in LAYOUTS:
         raise bad_option("layout", f"auto or one of {', '.join(LAYOUTS)}", layout)
@@ -70,17 +86,18 @@ def _named(base: Layout | None, children: str | None, columns: Mapping[str, str]
     if unknown := next((name for name in columns if name not in _FIELDS), None):
         raise RamifyError(f"--column {unknown}={columns[unknown]} names no part of a post. Name one of {', '.join(_FIELDS)}.")
     if base is None:
-        found = {name: SYNONYMS[name] for name in ("id", "author", "time", "kind", "text", "label")}
-        base = replace(ANY, **found, title=TITLES)
+        found = {name: SYNONYMS[name] for name in ("id", "author", "time", "kind", "label")}
+        base = replace(ANY, **found, text=TEXTS, title=TITLES)
     layout = replace(base, **{name: (field,) for name, field in columns.items()})
     if children is not None:
         keys = tuple(key.strip() for key in children.split(",") if key.strip())
         if not keys:
             raise bad_option("children", "the names of fields with commas between them", children)
-        layout = replace(layout, children=keys)
+        unread = tuple(key[1:] for key in keys if key.startswith("-"))
+        layout = replace(layout, children=tuple(key for key in keys if not key.startswith("-")), unread=unread)
     if base.marks:
         return layout
-    is_html = [any(mark in str(name) for mark in _IS_HTML) if html == "auto" else html for name in layout.text]
+    is_html = [any(mark in str(name).lower() for mark in _IS_HTML) if html == "auto" else html for name in layout.text]
     return replace(
         layout,
         text=[name for name, marked in zip(layout.text, is_html, strict=True) if not marked],
@@ -147,6 +164,9 @@ class _Walk:
         self._layout, self._counts, self._stem = layout, counts, stem
         self._roots: set[str] = set()
         self._serial, self._where = 0, ""
+        self._texts = (*TEXTS, *layout.text, *layout.html)
+        through = [f"{name}" for name in (*layout.text, *layout.html) if "." in f"{name}"]
+        self._read = {f"{name}".partition(".")[0] for name in (*layout.children, *layout.label, *through)}
 
     def items(self, document: Any) -> Iterator[tuple[Any, list[Any]]]:
         """Yield each object that is no container, and everything else that is no list, depth first.
@@ -162,6 +182,11 @@ class _Walk:
             elif isinstance(value, dict) and not _is_post(layout, value) and (keys := self._within(value)):
                 if layout.root is not None and has(value, layout.root.id[0]):
                     yield value, above
+                said = {name: text for name, text in value.items() if isinstance(text, str)}
+                answered = any(at(value, key) for key in layout.children)
+                if not layout.marks and said and (answered or any(" " in text for text in said.values())):
+                    title = max(said, key=lambda name: len(said[name]))
+                    self._bad(f"posts below an object without a text; --column title={title} reads it", self._where)
                 stack += [(value[key], above) for key in reversed(keys) if isinstance(value[key], list | dict)]
             else:
                 own = [*above[-1:]]
@@ -189,6 +214,7 @@ class _Walk:
                 if not has_root and item != {}:
                     self._bad("not a post", where)
                 continue
+            self._find_unread(item, where)
             parent, tree = above[-1] if above else (None, None)
             for post in tried(self._post, where, self._counts, item, parent, tree, document):
                 number += 1
@@ -201,6 +227,22 @@ class _Walk:
 
     def _bad(self, what: str, where: str) -> None:
         self._counts.leave_out("bad_row", f"{where}: {what}"[:300])
+
+    def _find_unread(self, item: dict[str, Any], where: str) -> None:
+        """Count the posts inside a post that are not read. Raises `RamifyError` unless the layout leaves them out."""
+        layout = self._layout
+        unread: dict[str, list[Any]] = {}
+        for name, post in posts_below(item, self._read, self._texts):
+            unread.setdefault(name, []).append(post)
+        for name, posts in unread.items():
+            if not layout.marks and name not in layout.unread:
+                keys = ",".join(layout.children)
+                raise RamifyError(
+                    f"--children {keys} leaves posts unread: {where}: the field {name!r} of a post holds others. Read them "
+                    f"with --children {keys},{name}, or leave them out with --children {keys},-{name}."
+                )
+            number = len(posts) + sum(1 for _ in posts_inside(posts))
+            self._counts.leave_out("unread_posts", f"{where}: in the field {name!r}", number)
 
     def _root(self, item: Any, where: str) -> Iterator[Post]:
         """The post that a comment repeats, the first time that it is seen."""

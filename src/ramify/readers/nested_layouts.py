@@ -30,6 +30,8 @@ class Layout:
     kind: Sequence[Field] = ()
     label: Sequence[Field] = ()
     children: Sequence[str] = ()
+    unread: Sequence[str] = ()
+    """The fields whose posts the user leaves out."""
     parent: Sequence[Field] = ()
     tree: Sequence[Field] = ()
     top: str | None = None
@@ -86,7 +88,8 @@ def _github_tree(item: dict[str, Any]) -> Any:
 
 _GITHUB_POST = Layout(
     marks=("number", "title", "body"), id=("number", "id", "databaseId"), text=("body", "bodyText"), html=("bodyHTML",),
-    title=("title",), author=("user", "author"), time=("created_at", "createdAt"), children=("comments", "replies"),
+    title=("title",), author=("user", "author"), time=("created_at", "createdAt", "submittedAt"),
+    children=("comments", "reviews", "replies"),
     parent=("in_reply_to_id", "replyTo.id"), tree=(_github_tree,),
     within=(
         "data", "repository", "organization", "search", "issue", "issues", "discussion", "discussions", "pullRequest",

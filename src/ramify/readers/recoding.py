@@ -20,14 +20,13 @@ _MOST_WIDE = 0.6
 def wide_encoding(head: bytes) -> str | None:
     """UTF-16 or UTF-32 if the first bytes are the byte order mark of one of them, else None.
 
-    Without a mark, it is UTF-16 if most of its odd bytes are 0 and no even one is, or the other way round.
+    Without a mark, it is UTF-16 if most of its odd bytes are 0, or most of its even ones, and it holds no character 0.
     """
     if name := next((name for mark, name in _WIDE.items() if head.startswith(mark)), None):
         return name
     halves = head[: len(head) & ~1]
-    even, odd = halves[::2].count(0), halves[1::2].count(0)
-    for zeros, others, name in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
-        if not others and zeros > _MOST_WIDE * (len(halves) // 2):
+    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if halves[first::2].count(0) > _MOST_WIDE * (len(halves) // 2) and "\0" not in halves.decode(name, "replace"):
             return name
     return None
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ramify.readers.base import ReadCounts, blocks, open_bytes
-from ramify.readers.documents import documents_in
+from ramify.readers.documents import documents_in, text_in
 from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.values import fields
 from ramify.tree import encodable_json
@@ -116,27 +116,24 @@ def _one_by_one(
     for number, line in zip(lines, block.split(b"\n")):
         if not line.strip():
             continue
+        where = f"{path}, line {number}"
+        text = text_in(line, where, counts)
         try:
-            record = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            record = decoder.decode(text)
+        except (msgspec.DecodeError, RecursionError):
             try:
-                record = _leniently(decoder.type, line)
+                record = _converted(decoder.type, json.loads(text))
             except (ValueError, RecursionError) as error:
-                counts.leave_out("bad_json", f"{path}, line {number}: {error}")
+                counts.leave_out("bad_json", f"{where}: {error}")
                 continue
-            counts.repair("odd_json", f"{path}, line {number}")
+            counts.repair("odd_json", where)
         numbers.append(number)
         batch.append(record)
     return numbers, batch
 
 
-def _leniently(kind: type[Record], line: bytes) -> Record:
-    """Decode a line. Invalid UTF-8 is read as Windows-1252, lone surrogates become U+FFFD."""
-    return _converted(kind, json.loads(decoded_bytewise(line)))
-
-
 def _converted(kind: type[Record], value: Any) -> Record:
-    """An object as a record. Values of unexpected types are dropped."""
+    """An object as a record. Values of unexpected types are dropped, and lone surrogates become U+FFFD."""
     record = encodable_json(value)
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, got {type(record).__name__}")

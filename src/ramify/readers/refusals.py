@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from ramify.readers.base import TAR, ZIP, archive_kind
+from ramify.readers.json_fields import beginnings, posts_inside
 
 SHAPES: dict[str, tuple[str, ...]] = {
     "json": (
@@ -21,9 +23,6 @@ SHAPES: dict[str, tuple[str, ...]] = {
 
 NEAREST = 3
 
-_NESTED = re.compile(rb'"(comments|replies|children)"\s*:\s*\[\s*\{')
-_TEXT = re.compile(rb'"(?:text|body|content|content_html|message|selftext|comment|cooked)"\s*:\s*"')
-_NEAR = 4096
 _ABSENCE = re.compile(r"(?:^|: )(?:no|not) ")
 
 _ADVICE: tuple[tuple[re.Pattern[bytes], str], ...] = (
@@ -40,10 +39,10 @@ _ADVICE: tuple[tuple[re.Pattern[bytes], str], ...] = (
 """First bytes of files that people have in place of one that is read -> the file to name instead."""
 
 
+@lru_cache(maxsize=8)  # for several formats
 def nested_posts(head: bytes) -> str:
-    """The key of a list of posts inside a record of JSON: of objects of which the first has a text. "" if there is none."""
-    lists = (match for match in _NESTED.finditer(head) if _TEXT.search(head, match.end(), match.end() + _NEAR))
-    return next((match[1].decode() for match in lists), "")
+    """The field with posts inside a record of JSON. "" if there is none."""
+    return next((name for name, _ in posts_inside(beginnings(head))), "")
 
 
 _SHAPE_NAMES = {
