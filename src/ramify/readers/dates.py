@@ -261,6 +261,7 @@ def _time_after(line: str, start: int) -> list[Stamp]:
     return []
 
 
+@lru_cache(maxsize=1 << 12)
 def is_weekday(text: str) -> bool:
     """Whether text begins with a weekday, and not with a name (Sam 31 Jan)."""
     word = re.split(_GAP, text.lower(), maxsplit=1)[0]

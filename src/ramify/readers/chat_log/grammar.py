@@ -155,7 +155,12 @@ def _labelled(lines: Sequence[str]) -> Iterator[Reading]:
         [line[found[place].end() : end[place]] for (_, line, found), end in zip(rows, ends)] for place in range(len(labels))
     ]
     names = [match[1].lower() for match in rows[0][2]]
-    stamps = [column[0] if all(map(_BLOCK.fullmatch, column)) else _stamp_in(column) for column in columns]
+    stamps: list[str] = []
+    for column in columns:
+        stamp = column[0] if all(map(_BLOCK.fullmatch, column)) else _stamp_in(column)
+        # A message has one date and one time: the first.
+        taken = "".join(stamps)
+        stamps.append("{skip}" if any(field in taken for field in _FIELDS.findall(stamp)) else stamp)
     quoted = [all(len(value) > 1 and value[0] == value[-1] == '"' for value in column) for column in columns]
     free = [place for place, stamp in enumerate(stamps) if not stamp]
     authors = [place for place in free if names[place] in _AUTHORS] or free
@@ -196,6 +201,7 @@ def _stamp_in(values: Sequence[str]) -> str:
 _FIELD = re.compile(
     r"(?:\A(?:- )?|\n *|[ ]+(?=[^\W\d_]\w*=)|[ ]{2,}(?=[A-Z]\w*: ))([^\W\d_]\w{0,15}(?: [^\W\d_]\w{0,15})?)(?: *: ?|=)"
 )
+_FIELDS = re.compile(r"\{\w+\}")
 _BLOCK = re.compile(r"[|>][-+]?")
 """The value in YAML of a text on the lines below."""
 _MAX_LABELS = 8
