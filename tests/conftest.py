@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -149,6 +150,20 @@ def sample():
     from ramify.readers.jsonl import read_jsonl
 
     return list(read_jsonl(Path(ramify.__file__).parent / "sample" / "discussions.jsonl"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once():
+    """Typer builds all commands anew for every call, which takes longer than most calls do."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "typer" in sys.modules:
+            import typer.main
+            import typer.testing
+
+            built = cache(typer.main.get_command)
+            patch.setattr(typer.main, "get_command", built)
+            patch.setattr(typer.testing, "_get_command", built)
+        yield
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
