@@ -135,12 +135,17 @@ OTHERS = [in_context, among_the_likeliest, pruned, pruned_of_others, mht]
 EVERY_KIND = [feature_model, by_conversation, answering_others, *SEVERAL, *OTHERS]
 
 
+@cache
+def predictions_one_by_one(make):
+    live = make().live(ignore_replies=True)
+    return [live.predict(node) for node in LOG.nodes]
+
+
 @pytest.mark.parametrize("make", EVERY_KIND)
 def test_live_predictions_equal_offline_predictions(make) -> None:
     model = make()
     whole = model.disentangle(LOG, ignore_replies=True)
-    live = model.live(ignore_replies=True)
-    predictions = [live.predict(node) for node in LOG.nodes]
+    predictions = predictions_one_by_one(make)
     parents = [node.parents or (number,) for number, node in enumerate(whole.tree.nodes)]
     assert [(each.parent, *each.also) for each in predictions] == parents
     assert any(each.also for each in predictions) == (make in SEVERAL)
@@ -246,12 +251,6 @@ def test_other_values_are_not_messages(strange) -> None:
         RamifyError, match=r"A message is a ramify\.Node\(text, author=…, time=…\), not .*A pair \(author, text\)"
     ):
         feature_model().disentangle([Node("a"), strange])
-
-
-@cache
-def predictions_one_by_one(make):
-    live = make().live(ignore_replies=True)
-    return [live.predict(node) for node in LOG.nodes]
 
 
 @pytest.mark.parametrize("size", [7, 1000])
