@@ -24,17 +24,6 @@ print(*(name for name in heavy.split() if name in sys.modules))
 """
 
 WORDS = ("", "train", "train tree-mlm", "train mht", "evaluate", "evaluate run", "embed", "fill-mask", "report", "data build")
-    "",
-    "train",
-    "train tree-mlm",
-    "train mht",
-    "train reranker",
-    "evaluate",
-    "evaluate run",
-    "embed",
-    "fill-mask",
-    "report",
-)
 
 
 def test_help_imports_nothing_heavy():
