@@ -44,13 +44,18 @@ SWEEPS = (
 
 LONGEST = (
     "readers/test_chat_log.py",
-    "runs/test_nested_stages.py",
     "recipes/test_recipes.py",
+    "runs/test_nested_stages.py",
+    "runs/test_adversary_runs.py",
     "training/test_trainer.py",
+    "runs/test_nested_runs.py",
+    "tasks/test_masked_lm.py",
     "distributed/test_two_ranks.py",
     "disentangle/test_streaming.py",
-    "cli/test_training.py",
+    "inference/test_document_measures.py",
+    "runs/test_generative_runs.py",
     "cli/test_demo.py",
+    "test_gpu_benchmark.py",
 )
 """Files with the most work. They come first: one that came last would leave the other process without work."""
 
