@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,13 +44,18 @@ SWEEPS = (
 
 LONGEST = (
     "readers/test_chat_log.py",
-    "runs/test_nested_stages.py",
     "recipes/test_recipes.py",
+    "runs/test_nested_stages.py",
+    "runs/test_adversary_runs.py",
     "training/test_trainer.py",
+    "runs/test_nested_runs.py",
+    "tasks/test_masked_lm.py",
     "distributed/test_two_ranks.py",
     "disentangle/test_streaming.py",
-    "cli/test_training.py",
+    "inference/test_document_measures.py",
+    "runs/test_generative_runs.py",
     "cli/test_demo.py",
+    "test_gpu_benchmark.py",
 )
 """Files with the most work. They come first: one that came last would leave the other process without work."""
 
@@ -149,6 +155,20 @@ def sample():
     from ramify.readers.jsonl import read_jsonl
 
     return list(read_jsonl(Path(ramify.__file__).parent / "sample" / "discussions.jsonl"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once():
+    """Typer builds all commands anew for every call, which takes longer than most calls do."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "typer" in sys.modules:
+            import typer.main
+            import typer.testing
+
+            built = cache(typer.main.get_command)
+            patch.setattr(typer.main, "get_command", built)
+            patch.setattr(typer.testing, "_get_command", built)
+        yield
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import tomllib
+from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -167,9 +168,13 @@ MENTIONED = [
 ]
 
 
+# Of its own: a command that is asked without those above it keeps other options of help.
+WHOLE_COMMAND = typer.main.get_command(app)
+
+
 def find(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
     """The command or group of commands that the words name, and the remaining words."""
-    command = typer.main.get_command(app)
+    command = WHOLE_COMMAND
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         words = command.named(words) if isinstance(command, RunOrCommand) else words
         found = command.commands.get(words[0])
@@ -259,8 +264,10 @@ def test_explanations_name_tests_that_exist():
 FILES = ("model.safetensors", "tokenizer.json")
 
 
+@cache
 def _runs_of(recipe):
     """Runs of a recipe on some data: of a recipe for any model, one with each."""
+    recipe = RECIPES[recipe]
     if "model" not in inspect.signature(recipe.function).parameters:
         return [recipe("data")]
     return [recipe("data", model=name) for name in SCRATCH]
@@ -278,7 +285,7 @@ def test_switches_exist(page):
     assert found
     for key, value, values in found:
         part, field = key.split(".")
-        runs = chain.from_iterable(map(_runs_of, RECIPES.values()))
+        runs = chain.from_iterable(map(_runs_of, RECIPES))
         owners = [run.stages[0] if part == "train" else getattr(run, part, None) for run in runs]
         owners = [owner for owner in owners if hasattr(owner, field)]
         assert owners, key

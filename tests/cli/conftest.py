@@ -2,7 +2,6 @@
 
 import os
 import resource
-import subprocess
 import sys
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
@@ -10,9 +9,8 @@ from io import StringIO
 import pytest
 
 from fixtures import built, chain, discussion, uniform
+from fixtures.processes import Command
 from ramify.cli import main
-
-COMMAND = (sys.executable, "-c", "from ramify.cli import main; main()")
 
 SETTINGS = (
     *("model.dim=16", "model.num_heads=2", "model.ffn_dim=32", "model.encoder_layers=1", "model.decoder_layers=1"),
@@ -77,12 +75,7 @@ def in_place_of():
 @pytest.fixture(scope="session")
 def start():
     """Start a command in a process of its own."""
-
-    def start(*arguments):
-        command = [*COMMAND, *map(str, arguments)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    return start
+    return Command
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,10 +42,6 @@ def model(tmp_path_factory):
     return folder / "run"
 
 
-PIPES: dict[str, Any] = {
-    **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
-    **{"text": True, "encoding": "utf-8", "bufsize": 1},
-}
 LINES = (
     "=== ann has joined #disks",
     "[10:00] <ann> mount disk usb the a",
@@ -793,21 +788,19 @@ def test_live_gives_all_parents_of_a_message(ramify, log, causal, tmp_path):
 
 
 @pytest.fixture
-def live_process(causal):
+def live_process(start, causal):
     """A process that disentangles the lines written to it, and has printed two results."""
     command = ["disentangle", "/dev/stdin", "--format", "irc", "--live", "--to", "jsonl", "--out", "/dev/stdout"]
-    # Shells start background processes with Ctrl-C ignored, and tests may run in one.
-    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from ramify.cli import main; main()"
-    program = [sys.executable, "-c", start, *command, "--model", str(causal)]
-    with subprocess.Popen(program, **PIPES) as process:
-        patience = threading.Timer(100, process.kill)
-        patience.start()
-        for number, line in enumerate(LINES[1:3]):
-            process.stdin.write(f"{line}\n")
-            # The result arrives before the next line is written.
-            assert json.loads(process.stdout.readline())["id"] == str(number)
-        yield process
-        patience.cancel()
+    process = start(*command, "--model", causal)
+    patience = threading.Timer(100, process.kill)
+    patience.start()
+    for number, line in enumerate(LINES[1:3]):
+        process.stdin.write(f"{line}\n")
+        # The result arrives before the next line is written.
+        assert json.loads(process.stdout.readline())["id"] == str(number)
+    yield process
+    patience.cancel()
+    process.kill()
 
 
 def test_live_ends_with_its_input(live_process):

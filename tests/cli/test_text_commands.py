@@ -705,22 +705,7 @@ def test_tokenizer_train_refuses(ramify, store, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- help ---------------------------------------------------------------------------------------------------------------------
-
-HELP = """
-import sys
-from ramify.cli import main
-
-for command in ("", "train", "train tree-mlm", "evaluate", "embed", "fill-mask", "report", "tokenizer train", "data build"):
-    sys.argv = ["ramify", *command.split(), "--help"]
-    try:
-        main()
-    except SystemExit as left:
-        assert left.code == 0, command
-heavy = "torch pyarrow matplotlib tokenizers safetensors accelerate transformers huggingface_hub scipy sklearn jaxtyping"
-print([name for name in heavy.split() if name in sys.modules])
-"""
-
+# --- imports ------------------------------------------------------------------------------------------------------------------
 
 USE = """
 import sys
@@ -737,14 +722,6 @@ def test_loading_a_model_does_not_import_the_compiler():
     done = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_help_imports_nothing_heavy():
-    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[]"
-    for word in ("data", "train", "tokenizer", "evaluate", "embed", "fill-mask", "report", "--resume", "--set", "--node"):
-        assert word in done.stdout
 
 
 def test_unknown_vector_file_endings_are_refused(ramify, trained, store, tmp_path):

@@ -1,6 +1,5 @@
 """Two ranks without torchrun, which imports torch three times: they are forked from a server that has imported it once."""
 
-import multiprocessing
 import os
 import socket
 import sys
@@ -8,10 +7,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from fixtures.processes import SERVER
 from ramify.cli import main
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["torch._dynamo", "ramify.cli", "ramify.recipes", "ramify.runs"])
 
 
 def start(log: Path, target: Callable[..., None], *arguments: object) -> list[BaseProcess]:

@@ -120,7 +120,7 @@ SETTINGS = {
     "tokenizer.vocab_size": 90,
     "train.budget": 150,
     "train.log_every": 1,
-    "train.evaluate_every": 4,
+    "train.evaluate_every": 20,
     "train.lr": 0.01,
 }
 

@@ -824,7 +824,6 @@ def test_counts_of_a_level():
     ("settings", "objective"),
     [
         ({}, {}),
-        ({"decoder": "autoregressive"}, {"ends": "logistic", "top": "collection"}),
         ({"decoder_length": "predicted", "padding": "full"}, {"marks": "none"}),
         ({"decoder": "autoregressive"}, {**EVERY_OPTION, "ends": "logistic", "top": "collection"}),
     ],

@@ -35,17 +35,22 @@ def store(tmp_path_factory, sample):
 ON_CHATS = {"feature-model": {}, "links": {}, "mht": {}, "decatt": {}, "esim": {"model.hidden": "20"}, "bert-pair": {}}
 """Recipes, and the settings that make two steps of each quick."""
 
+SHORT_CHATS = {"train.steps": "2", "train.log_every": "1", "input.window": "20"}
+
+
+@pytest.fixture(scope="module")
+def chats(tmp_path_factory):
+    return chat_store(tmp_path_factory.mktemp("chats"), logs=4, number=80)
+
 
 @pytest.mark.parametrize("recipe", ON_CHATS)
-def test_two_steps_on_chats(tmp_path, recipe):
-    # A few logs are enough for a BERT, and it takes longest.
-    store = chat_store(tmp_path, logs=6 if recipe == "mht" else 10)
+def test_two_steps_on_chats(chats, tmp_path, recipe):
     init = ""
     if recipe in ("mht", "bert-pair"):
         init = str(tmp_path / "bert")
         task = bert_task(dtype=torch.float32, task={"head": "bert"}, max_tokens=128)
         hub.export_hugging_face(MaskFiller(task), tmp_path / "bert")
-    run = RECIPES[recipe](str(store.path), init=init).changed({"train.steps": "2", "train.log_every": "1"} | ON_CHATS[recipe])
+    run = RECIPES[recipe](str(chats.path), init=init).changed(SHORT_CHATS | ON_CHATS[recipe])
     execute(run, tmp_path / "run", cpu=True)
     metrics = read_metrics(tmp_path / "run")
     assert len(metrics) == 2 * len(run.stages)

@@ -126,7 +126,13 @@ def test_levels_and_real_documents_are_settings(store, agent, tmp_path):
     assert chapters["real"]["document"] == chapters["levels"]["chapter"]["rows"] > chapters["levels"]["document"]["rows"]
 
 
-def test_evaluation_and_report(store, agent, tmp_path):
+@pytest.fixture
+def hasty_classifier(monkeypatch):
+    """Its accuracy has tests of its own, and it takes longer than all else of an evaluation."""
+    monkeypatch.setattr("ramify.metrics.two_samples.CLASSIFIER_UPDATES", 10)
+
+
+def test_evaluation_and_report(store, agent, tmp_path, hasty_classifier):
     out = tmp_path / "run"
     execute(small(store, agent, task__levels='["sentence","paragraph"]'), out, cpu=True)
     model = ramify.load(out)
@@ -142,8 +148,10 @@ def test_evaluation_and_report(store, agent, tmp_path):
     assert "Against floors: paragraph" in report
 
 
-@pytest.mark.parametrize("levels", [("paragraph",), ("sentence", "paragraph")])
-@pytest.mark.parametrize("when", ["after", "with", "checker"])
+@pytest.mark.parametrize(
+    ("when", "levels"),
+    [("after", ("paragraph",)), ("with", ("paragraph",)), ("with", ("sentence", "paragraph")), ("checker", ("paragraph",))],
+)
 def test_every_loss_has_a_curve(store, agent, tmp_path, when, levels):
     """A phase with a single loss logs it as its total."""
     out = tmp_path / "run"
@@ -243,7 +251,7 @@ def test_sentences_with_names_go_on_learning(store, tmp_path):
     execute(run, tmp_path / "run", cpu=True)
 
 
-def test_names_are_generated_for_texts(store, tmp_path):
+def test_names_are_generated_for_texts(store, tmp_path, hasty_classifier):
     """From training of a model with a memory of names to texts that read generated names."""
     settings = SMALL_RUN | SMALL | {"train.budget": "200", "task.queue": "0", "model.names": '{"questions":3,"filters":8}'}
     execute(RECIPES["agent"](str(store.path), joint=True).changed(settings), tmp_path / "agent", cpu=True)

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ ROOT = Path(ramify.__file__).parent
 FILES = [ROOT / "hub.py", *sorted((ROOT / "runs").glob("*.py")), *sorted((ROOT / "cli").glob("*.py"))]
 
 
+@cache
 def losses() -> set[str]:
     """The names of the losses of tasks."""
     plain = permutation_task()
@@ -33,17 +35,20 @@ def losses() -> set[str]:
     return found
 
 
+@cache
 def tensors() -> set[str]:
     """The modules and tensors that tasks let begin anew. Recipes fit some of them, and have the same names."""
     return {name for kind in TASKS.values() for name in (*kind.task.optional, *kind.task.fresh)} - FITS.keys() - RECIPES.keys()
 
 
+@cache
 def modules() -> set[str]:
     """The modules of tasks."""
     tasks = (tree_task(), nested_task(), permutation_task())
     return {"backbone", *tensors(), *(name.partition(".")[0] for task in tasks for name in task.state_dict())}
 
 
+@cache
 def shared_settings() -> set[str]:
     """The settings in which a task equals a saved one that it starts from."""
     found = {name for kind in TASKS.values() for name in kind.task.matching}

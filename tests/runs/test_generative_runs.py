@@ -76,12 +76,12 @@ def trained(store, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "settings", "change"),
-    [("transformer", TRANSFORMER, list), ("transformer", TRANSFORMER, reverse), ("seq2seq", SEQ2SEQ, reverse)],
-    ids=["transformer-copy", "transformer-reverse", "seq2seq-reverse"],
+    ("recipe", "settings"),
+    [("transformer", TRANSFORMER), ("seq2seq", SEQ2SEQ)],
+    ids=["transformer", "seq2seq"],
 )
-def test_a_toy_task_is_learned_wholly(tmp_path, recipe, settings, change):
-    store = parallel_store(tmp_path, pairs(1200, change, longest=4), (0.9, 0.05, 0.05))
+def test_reversing_is_learned_wholly(tmp_path, recipe, settings):
+    store = parallel_store(tmp_path, pairs(1200, reverse, longest=4), (0.9, 0.05, 0.05))
     run = RECIPES[recipe](str(store.path)).changed(LEARNING | settings)
     prepared, _ = execute(run, tmp_path / "run", cpu=True)
     model = prepared.pipeline()

@@ -33,7 +33,7 @@ SMALL = SMALL_RUN | {
     "train.budget": "20",
     "train.units": "4",
     "train.evaluate_every": "2",
-    "train.checkpoint_every": "1",
+    "train.checkpoint_every": "0",
 }
 
 

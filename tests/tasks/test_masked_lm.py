@@ -610,8 +610,13 @@ def test_equal_gradients(regime, make, parent, seed):
     assert distance(gradient(task, masked_units(task, data, **regime)), expected) < EXACT
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("position", ["none", "depth", "distance"])
+@pytest.mark.parametrize(
+    ("shape", "position"),
+    [
+        *((shape, "distance") for shape in SHAPES),
+        *(("uniform", "depth"), ("chain", "depth"), ("star", "none"), ("reddit", "none")),
+    ],
+)
 def test_equal_gradients_by_shape_and_position(shape, position):
     task = tree_task(context_position=position, pooling="attn")
     data = forest([discussion(SHAPES[shape](12, 3), seed=5), discussion(SHAPES[shape](7, 4), seed=6, name="u")])

@@ -26,6 +26,17 @@ def generator_state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed the host's generator, and those of CUDA devices if the device is one.
+
+    `torch.manual_seed` draws the same. It also formats the stack for every kind of device that is not there, which takes longer
+    than an update of a small model.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+
+
 def set_generator_state(device: torch.device, state: Tensor) -> None:
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache
 def _commit() -> str:
     """The commit of this package's checkout, with a + if files have changed since; empty for an installed package."""
     root = Path(__file__).parents[3]

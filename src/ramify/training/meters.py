@@ -17,7 +17,7 @@ from ramify.batching.samplers import Numbers
 from ramify.metrics.ranking import auroc
 from ramify.metrics.vectors import effective_rank, spread
 from ramify.models.base import State
-from ramify.nn.modes import untouched
+from ramify.nn.modes import seed_generators, untouched
 from ramify.tasks.base import MAIN, Readings, Task
 from ramify.tasks.constants import Constant
 from ramify.training.phases import PhaseOptimizer, learn_only
@@ -162,7 +162,7 @@ def read_gradients(task: Task[Any], phases: Sequence[PhaseOptimizer], training: 
     with untouched(task, task.device):
         task.train()
         with torch.no_grad(), training.autocast():
-            torch.manual_seed(training.seed)
+            seed_generators(task.device, training.seed)
             shared = task.shared(batch, state)
             pairs = task.queued(batch)
         for name, (fresh, queued) in pairs.items():
@@ -222,7 +222,7 @@ def _passes(
     task: Task[Any], phase: PhaseOptimizer, training: TrainingBatch, divisors: Mapping[str, float], shared: Any
 ) -> Iterator[dict[str, Tensor]]:
     """The named losses of the backward passes of one phase."""
-    torch.manual_seed(training.seed)
+    seed_generators(task.device, training.seed)
     passes = task.losses(training.batch, divisors, phase.name, training.state, shared)
     while True:
         with training.autocast():

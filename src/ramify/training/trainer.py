@@ -22,6 +22,7 @@ from ramify.batching.samplers import Numbers, Sampler
 from ramify.errors import RamifyError, counted
 from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
+from ramify.nn.modes import seed_generators
 from ramify.progress import activity
 from ramify.tasks.base import TOTAL, Divisor, Task, belongs
 from ramify.tensors import save_tensors
@@ -302,10 +303,10 @@ class Trainer:
             if batch.num_targets == 0:
                 continue
             if micro not in shared:
-                torch.manual_seed(self._seed(SHARED, micro))
+                seed_generators(self.accelerator.device, self._seed(SHARED, micro))
                 with torch.no_grad(), self.accelerator.autocast():
                     shared[micro] = self.task.shared(batch, state)
-            torch.manual_seed(self._seed(FORWARD + phase.number, micro))
+            seed_generators(self.accelerator.device, self._seed(FORWARD + phase.number, micro))
             passes = self.task.losses(batch, divisors, phase.name, state, shared[micro])
             depends = False
             while True:

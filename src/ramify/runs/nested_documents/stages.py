@@ -99,9 +99,10 @@ def frozen_levels(frozen: str | None, levels: Sequence[str], init_levels: Sequen
 
 
 def frozen_parameters(task: NestedAutoencoder, scope: Scope) -> tuple[str, ...]:
-    """Patterns of the parameters that do not learn in a stage, for `train.freeze`."""
-    names = [name for name, _ in task.named_parameters()]
-    return tuple(f"^{re.escape(name)}$" for name in names if not _learns(task, scope, name))
+    """The pattern of the parameters that do not learn in a stage, for `train.freeze`, if there are any."""
+    # Every name is compared with every pattern: one for each parameter would take longer than the stage's updates.
+    names = "|".join(re.escape(name) for name, _ in task.named_parameters() if not _learns(task, scope, name))
+    return (f"^({names})$",) if names else ()
 
 
 def _learns(task: NestedAutoencoder, scope: Scope, name: str) -> bool:
