@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from itertools import chain, islice, pairwise
 from random import Random
 
+from ramify.errors import RamifyError
 from ramify.readers.chat_log.fold import FIRST_LINES, fold_of, folded
 from ramify.readers.chat_log.grammar import Reading, Said, readings, spelled, stamps_of
 from ramify.readers.chat_log.known import KNOWN
@@ -97,7 +98,8 @@ def _guess(sample: tuple[str, ...]) -> Guess:
     if best is None:
         if not pool:
             return Guess("", "no part of the lines holds names, with a delimiter before the text")
-        nearest = next((reading for reading in pool[:20] if "machine" in judge.fault(reading)), pool[0])
+        near = [reading for reading in pool[:40] if reading.has_stamp] or pool
+        nearest = next((reading for reading in near[:20] if "machine" in judge.fault(reading)), near[0])
         source = nearest.source.translate(back)
         return Guess(source, f"the pattern {source!r} fits best, but {judge.fault(nearest)}")
     is_known = False
@@ -256,7 +258,13 @@ class _Judge:
     def fault(self, reading: Reading) -> str:
         """Why a reading cannot be that of a chat; "" if it can."""
         if (fault := self._faults.get(id(reading))) is None:
-            fault = self._faults[id(reading)] = self._fault(reading)
+            fault = self._fault(reading)
+            if not fault:
+                try:
+                    Pattern(reading.source)
+                except RamifyError as error:
+                    fault = f"it is not usable: {error}"
+            self._faults[id(reading)] = fault
         return fault
 
     def _fault(self, reading: Reading) -> str:
