@@ -31,6 +31,8 @@ def log_of(path, content, **options):
     lines = path.read_bytes().removesuffix(b"\n").count(b"\n") + 1
     assert counts.read + counts.kept["continuation"] == lines
     assert counts.read == len(log) + sum(counts.skipped.values())
+    # Most logs here have no day.
+    counts.kept.pop("no_day", None)
     return log, counts
 
 
@@ -1126,6 +1128,21 @@ def test_texts_that_begin_with_the_same_words_are_no_machines(tmp_path):
     lines = [f"[14.10.21 15:{n:02}] {('Ann', 'Ann', 'Bo', 'Cy', 'Ann', 'Bo')[n % 6]}: {words[n % 6]}" for n in range(24)]
     nodes, _ = log_of(tmp_path / "a.txt", "\n".join(lines))
     assert (len(nodes), {node.author for node in nodes}) == (24, {"Ann", "Bo", "Cy"})
+
+
+@pytest.mark.parametrize("read", [chat_log.logs, irc.logs])
+@pytest.mark.parametrize(
+    ("name", "first", "kept"),
+    [("a", "", {"no_day": 1}), ("2024-01-31", "", {}), ("a", "--- Day changed Wed Jan 31 2024\n", {})],
+)
+def test_times_without_a_day_are_said(tmp_path, read, name, first, kept):
+    path = tmp_path / f"{name}.log"
+    path.write_text(first + "".join(f"[1{n}:05] <{who}> {text}\n" for n, (who, text) in enumerate(PLATES)))
+    counts = ReadCounts()
+    messages = [node for log in read([path], counts) for node in log.messages]
+    assert len(messages) == len(PLATES) + bool(first)
+    assert counts.kept == kept
+    assert all(first in example for example in counts.examples.get("no_day", []) for first in (str(path), "have no day"))
 
 
 def test_dates_without_a_year_are_said_and_count_from_the_first(tmp_path):

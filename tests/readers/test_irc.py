@@ -28,6 +28,8 @@ def nodes_of(paths, **options):
     counts = ReadCounts()
     nodes = [node for log in irc.logs(paths, counts, **options) for node in log.messages]
     assert counts.read == len(nodes) + sum(counts.skipped.values())
+    # Most logs here have no day.
+    counts.kept.pop("no_day", None)
     return nodes, counts
 
 

@@ -30,7 +30,12 @@ DAYS_BACK = 183
 
 Fault = Literal["", "bad_time", "unknown_month", "clock_back"]
 
-NO_YEAR = "its dates have no year, so days count from the first one"
+Lack = Literal["", "no_year", "no_day"]
+LACKS: dict[Lack, str] = {
+    "no_year": "its dates have no year, so days count from the first one",
+    "no_day": "its times have no day, so days count from 1970-01-01",
+}
+"""What the times of a log lack, and what follows from it."""
 
 _STAMP = re.compile(rf"[\s\[(]*(?:(?P<date>\S.*?)[T ,_]{{1,2}})?(?P<time>{TIME})")
 _SAYS_THE_DAY = re.compile(
@@ -103,6 +108,7 @@ class Clock:
     def __init__(self, day: date | None, order: DateOrder, *, twelve: bool = False, elapsed: bool = False) -> None:
         self._order, self._twelve, self._elapsed = order, twelve, elapsed
         self._now: float | None = None
+        self._has_day = day is not None
         self._day = 0 if day is None else day.toordinal() - EPOCH
         self._second = 0.0
         self._year = day and day.year
@@ -115,9 +121,11 @@ class Clock:
         return None if self._now is None else self._now - self._first_day * DAY
 
     @property
-    def lacks_year(self) -> bool:
-        """Whether dates have no year, so that days count from the first one."""
-        return self._first_day != 0
+    def lack(self) -> Lack:
+        """What the times of the log lack so far."""
+        if self._first_day != 0:
+            return "no_year"
+        return "" if self._has_day or self._now is None else "no_day"
 
     def set_stamp(self, stamp: str) -> Fault:
         """Advance to a stamp of a line of IRC, such as `[10:00] ` or `Jan 31 10:00:00 `, and return its fault, if any.
@@ -190,7 +198,7 @@ class Clock:
         """
         try:
             if day is not None:
-                self._year, self._first_day = year, 0
+                self._year, self._first_day, self._has_day = year, 0, True
             elif yearless:
                 day = self._yearless(*yearless)
             else:
@@ -207,6 +215,7 @@ class Clock:
 
     def begin(self, day: int, second: float | None) -> Fault:
         """Advance to a day that a line names, in days since 1970, and to a second of it if the line names that too."""
+        self._has_day = True
         if second is None and self._now is not None and day == self._day:
             # Midnight was inferred before this line named it.
             return ""

@@ -30,7 +30,7 @@ from ramify.readers.chat_log.guess import SAMPLE_LINES, Guess, first_lines, gues
 from ramify.readers.chat_log.layout import Layout, Line
 from ramify.readers.chat_log.pattern import Pattern
 from ramify.readers.chat_log.system_lines import SystemLines, first_of, learn
-from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, is_elapsed, runs_twice
+from ramify.readers.clock import LACKS, Clock, Fault, date_in, is_elapsed, runs_twice
 from ramify.readers.dates import DateOrder, Given, first_stamps, is_open
 from ramify.readers.encodings import AUTO, check_encoding
 from ramify.readers.events import dated, system_author
@@ -345,8 +345,8 @@ class _Reader:
                 else:
                     self._skip("blank_line", number)
         self._drop_blank()
-        if self._clock.lacks_year:
-            counts.repair("no_year", f"{self._path}: {NO_YEAR}")
+        if (lack := self._clock.lack) and self._layout.has_stamp:
+            counts.repair(lack, f"{self._path}: {LACKS[lack]}")
         if not self._found:
             raise _no_match(self._layout.pattern, shown, self._path)
 

@@ -19,7 +19,7 @@ from ramify.files import STANDARD
 from ramify.readers import chat
 from ramify.readers.base import ReadCounts, bad_option, blocks, fault_of, open_bytes
 from ramify.readers.chat import Log
-from ramify.readers.clock import NO_YEAR, Clock, Fault, date_in, date_of, runs_twice
+from ramify.readers.clock import LACKS, Clock, Fault, date_in, date_of, runs_twice
 from ramify.readers.dates import DateOrder, First, is_open
 from ramify.readers.encodings import AUTO, check_encoding, with_line_ends
 from ramify.readers.events import LEVELS, system_author
@@ -119,8 +119,8 @@ def _messages(
                 parents, starts = links.get(number, _UNLINKED)
                 yield Node(text, parents, starts, str(number), author, time, kind)
             before += len(lines)
-    if reader.clock.lacks_year:
-        counts.repair("no_year", f"{path}: {NO_YEAR}")
+    if lack := reader.clock.lack:
+        counts.repair(lack, f"{path}: {LACKS[lack]}")
     if annotated is not None and links and max(links) >= before:
         refuse_line(annotated, path, before)
 
