@@ -35,7 +35,7 @@ LACKS: dict[Lack, str] = {
     "no_year": "its dates have no year, so days count from the first one",
     "no_day": "its times have no day, so days count from 1970-01-01",
 }
-"""What the times of a log lack, and what follows from it."""
+"""Missing parts of the times in a log, and how days are counted then."""
 
 _STAMP = re.compile(rf"[\s\[(]*(?:(?P<date>\S.*?)[T ,_]{{1,2}})?(?P<time>{TIME})")
 _SAYS_THE_DAY = re.compile(
@@ -122,7 +122,7 @@ class Clock:
 
     @property
     def lack(self) -> Lack:
-        """What the times of the log lack so far."""
+        """The missing part of the times so far."""
         if self._first_day != 0:
             return "no_year"
         return "" if self._has_day or self._now is None else "no_day"

@@ -190,11 +190,12 @@ def _form(paragraph: Sequence[str]) -> Fold:
 
 def _is_indented(paragraph: Sequence[str]) -> bool:
     """Whether a short line without a time stands above lines with one other margin."""
-    head, margins = paragraph[0], {_margin(line) for line in paragraph[1:]}
-    return len(margins) == 1 and _margin(head) not in margins and len(head.strip()) < _MAX_NAME and not find_stamps(head)
+    head, margins = paragraph[0], {margin_of(line) for line in paragraph[1:]}
+    return len(margins) == 1 and margin_of(head) not in margins and len(head.strip()) < _MAX_NAME and not find_stamps(head)
 
 
-def _margin(line: str) -> str:
+def margin_of(line: str) -> str:
+    """The blanks at the beginning of a line."""
     return line[: len(line) - len(line.lstrip())]
 
 

@@ -136,7 +136,7 @@ _TIME_LAST = re.compile(rf"(.*\S)[{SPACES}]+([\[(]?){TIME}([\])]?)")
 def _labelled(lines: Sequence[str]) -> Iterator[Reading]:
     """Readings of records with labels, such as `From: ann\\nText: hi` and `user=ann msg="hi"`.
 
-    Labels that tables have for authors and texts are taken before others.
+    The usual labels of authors and texts are taken before others.
     """
     split = [(place, line, list(_FIELD.finditer(line))) for place, line in enumerate(lines)]
     counts = Counter(tuple(match[0] for match in found) for _, _, found in split if 1 < len(found) <= _MAX_LABELS)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramify.readers import chat
+from ramify.readers.chat_log.fold import margin_of
 from ramify.readers.chat_log.layout import Layout, is_account
 from ramify.readers.dates import find_stamps
 from ramify.readers.events import LEAVES, TOPIC, event_author, is_about_session, plain_event, tells_in_brackets
@@ -112,7 +113,7 @@ def learn(lines: Sequence[str], layout: Layout) -> SystemLines:
     # A text may begin a line with a mark, too.
     if is_one and (margins[0][0].isspace() or (seen.are_below and len(margins) == len(further))):
         learnt.margin = margins[0]
-    if layout.is_folded and len(indents := {_margin(line) for line in further}) == 1:
+    if layout.is_folded and len(indents := {margin_of(line) for line in further}) == 1:
         learnt.margin = indents.pop()
     if layout.is_heading:
         # The texts stand among the further lines.
@@ -294,7 +295,7 @@ def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
     begun = [run for run in runs if run and run[0][0].isspace()]
     if len({run[0] for run in begun}) < 3:
         return False
-    margin = min((_margin(run[0]) for run in begun), key=len)
+    margin = min((margin_of(run[0]) for run in begun), key=len)
     if not all(run[0].startswith(margin) for run in begun):
         return False
     # Few lines of the channel follow each other.
@@ -308,10 +309,6 @@ def _are_indented(runs: Sequence[Sequence[str]]) -> bool:
             return False
         back += bool(flags) and flags[0] and not flags[-1]
     return back * 2 <= len(begun)
-
-
-def _margin(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
 
 
 def first_of(blocks: Sequence[Sequence[str]], count: int) -> Iterator[str]:
