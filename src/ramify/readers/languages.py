@@ -195,7 +195,7 @@ LANGUAGES: dict[str, Language] = {
         "latin lat",
         r"(?:prim|secund|terti|quart|quint|sext|septim|octav|non|(?:un|duo)?decim|\w+esim|ultim)(?:[uv]s|a|[uv]m)",
         abbreviations="Cn Sex Ti Ser Sp Mam App Kal Imp Cos cap lib", volume="tomus|volumen", book="liber", part="pars",
-        act="actus", chapter="caput|capitulum", scene="sc[a]?ena|scæna", letter="epist[uo]la", canto="carmen|canticum",
+        act="actus", chapter="cap[uv]t|capitulum", scene="sc[a]?ena|scæna", letter="epist[uo]la", canto="carmen|canticum",
         prologue="prologus|prooemium", epilogue="epilogus", preface="pr(?:ae|æ)fatio", introduction="introductio",
         conclusion="conclusio", appendix="appendix", dedication="dedicatio", contents="index", note="nota",
     ),
@@ -256,7 +256,7 @@ LANGUAGES: dict[str, Language] = {
     ),
     "sv": Language(
         "swedish swe svenska",
-        rf"forsta|andra|tredje|fjarde|femte|sjatte|sjunde|attonde|nionde|tionde|el[fv]te|tol[fv]te|{_NORDIC_TEENS}|sista",
+        rf"forsta|forra|andra|senare|tredje|fjarde|femte|sjatte|sjunde|attonde|nionde|tionde|el[fv]te|tol[fv]te|{_NORDIC_TEENS}|sista",
         "tva|tre|fyra|fem|sex|sju|atta|nio|tio",
         "Hr Fr Frk Dr D:r S:t S:ta Prof Kapt t.ex kl sid",
         volume="band", book="bok(?:en)?", part="del(?:en)?|afdelning(?:en)?|avdelning(?:en)?", act="akt(?:en)?",

@@ -135,7 +135,7 @@ class Outline:
 
 MARK = "\ufdd0"
 """Stands in a text for the mark of a note until `clean` removes it, with the brackets around it."""
-_MARKS = rf"{MARK}(?:[,;\s]*{MARK})*"
+_MARKS = rf"{MARK}(?:[,;\s]*{MARK})*+"
 _REMOVED_MARKS = re.compile(rf"\s*(?:\[\s*{_MARKS}\s*\]|\(\s*{_MARKS}\s*\))|\s*{_MARKS}(?=\s*(?:[.,;:!?…)\]»”]|$))|{_MARKS}")
 _NOTE_SIGN = re.compile(
     r"[\W_]*(?:(?:fn|note|n|nota|anm|註|注)?[.\s]*[\d⁰¹²³⁴-⁹①-⑳]{1,4}[a-z]?|[a-z]|[ivxlc]{1,7})?[\W_]*", re.IGNORECASE

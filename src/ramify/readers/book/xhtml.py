@@ -439,13 +439,14 @@ class _Events:
     def _leaves_out_note(self, identifier: str, attributes: Mapping[str, str]) -> bool:
         """Leave out the block that an anchor of a note begins, which points back to its mark."""
         fragment = attributes.get("href", "").partition("#")[2]
-        block = next((place for place in range(len(self._stack) - 1, -1, -1) if self._stack[place].tag in _BLOCKS), None)
-        is_note = block is not None and _NOTE_ID(identifier) and _BACK_ID(fragment) and not "".join(self._parts).strip()
-        if not is_note or self._stack[block].heading:
+        if not (_NOTE_ID(identifier) and _BACK_ID(fragment)) or "".join(self._parts).strip():
+            return False
+        block = next((height for height in range(len(self._stack), 0, -1) if self._stack[height - 1].tag in _BLOCKS), None)
+        if block is None or self._stack[block - 1].heading:
             return False
         self._parts.clear()
         self._outline.skip("footnote", self._page.place)
-        self._left_out, self._in_note = block + 1, True
+        self._left_out, self._in_note = block, True
         return True
 
     def _add_note(self, attributes: Mapping[str, str]) -> None:
