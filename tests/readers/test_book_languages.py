@@ -102,6 +102,16 @@ def test_prose_is_no_heading(language, text):
     assert not headings(language).is_heading(text)
 
 
+def test_a_heading_with_a_long_title(tmp_path):
+    """As in Don Quixote, whose titles are summaries. Without a full stop behind the number, a long text is no heading."""
+    title, prose = f"Capítulo II. Que trata {'del barro ' * 12}rojo", f"Capítulo II {'del barro ' * 12}rojo."
+    path = tmp_path / "k.txt"
+    path.write_text(gutenberg("Spanish", f"Capítulo I.\n\nUno.\n\n{title}\n\nDos.\n\n{prose}\n"), "utf-8")
+    (tree,), _ = read(path, levels="chapter,paragraph")
+    assert [node.label for node in tree.nodes if node.kind == "chapter"] == ["Capítulo I", title]
+    assert sentences_of(tree) == ["Uno.", "Dos.", prose]
+
+
 def test_a_table_of_contents_and_notes_in_the_language(tmp_path):
     text = (
         "TABLE DES MATIÈRES\n\n CHAPITRE I. La terre\n CHAPITRE II. Le feu\n\nCHAPITRE I\n\nLA TERRE\n\nSèche.[1]\n\n"

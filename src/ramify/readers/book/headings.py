@@ -7,7 +7,8 @@ from functools import cache
 from ramify.readers.languages import ENGLISH, LANGUAGES, NUMBERED, UNNUMBERED, Language, unaccented
 
 MAX_HEADING = 100
-"""Characters of the longest heading."""
+"""Characters of the longest heading, unless a full stop parts its number from its title."""
+_MAX_SUMMARY = 250
 
 _ROMAN = "(?-i:[IVXLCDM]+|[IVXLCivxlc][ivxlc]*)"
 # "I act" is no heading, but "I. Act" is.
@@ -32,6 +33,7 @@ class Headings:
         alone = rf"(?:(?:{_ARTICLE})?{ordinals} +)?{unnumbered}(?:[.:]| {_OF} .*)?"
         self._start = _compiled(f"{behind}|{before}")
         self._named = _compiled(rf"(?:{behind})(?:[ .:—–-].*)?|(?:{before}){_TITLE}|{alone}")
+        self._summary = _compiled(rf"(?:{behind})[.:] +(?-i:[^a-z])")
         kinds = "|".join(
             f"(?P<{kind}>{_any(getattr(row, kind) for row in rows)})" for kind in (*NUMBERED, *UNNUMBERED, "section")
         )
@@ -48,7 +50,9 @@ class Headings:
         return (match[0].rstrip(".") if match else heading).casefold()
 
     def is_heading(self, text: str) -> bool:
-        return len(text) <= MAX_HEADING and bool(self._named.fullmatch(unaccented(text)) or _BARE.fullmatch(text))
+        if len(text) > MAX_HEADING:
+            return len(text) <= _MAX_SUMMARY and bool(self._summary.match(unaccented(text)))
+        return bool(self._named.fullmatch(unaccented(text)) or _BARE.fullmatch(text))
 
     def lacks_title(self, heading: str) -> bool:
         """Whether a heading is a number, or a word with a number, so that a title may follow it."""
