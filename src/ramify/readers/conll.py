@@ -50,6 +50,7 @@ MAX_TOKENS = 1 << 20
 
 _SPAN_TAG = re.compile(r"O|[BIES]-\S+")
 _FIRST_WORD = re.compile(r"1(-\d+)?|0\.1", re.ASCII)
+_HEAD = re.compile(r"\d+|_", re.ASCII)
 _NO_WORD = {re.compile(r"\d+-\d+", re.ASCII): "multiword_token", re.compile(r"\d+\.\d+", re.ASCII): "empty_node"}
 """The first column of a row of CoNLL-U that is no word -> the reason with which the row is counted."""
 
@@ -120,7 +121,8 @@ def is_universal(path: Path, lines: Sequence[str]) -> bool:
     """Whether a file is CoNLL-U, by its name and its first lines."""
     first = next((line for line in lines if line.strip() and not line.startswith(COMMENT)), "").split("\t")
     is_named = Path(unpacked(path.name)).suffix.lower() == UNIVERSAL
-    return is_named or (len(first) == UNIVERSAL_COLUMNS and _FIRST_WORD.fullmatch(first[0]) is not None)
+    has_columns = len(first) == UNIVERSAL_COLUMNS and _FIRST_WORD.fullmatch(first[0]) and _HEAD.fullmatch(first[6])
+    return is_named or bool(has_columns)
 
 
 def _sentences(
