@@ -11,7 +11,7 @@ from tokenizers import normalizers
 from torch import Tensor, nn
 
 from ramify.config import from_record
-from ramify.errors import RamifyError, printable, with_article
+from ramify.errors import RamifyError, counted, printable, with_article
 from ramify.files import check_format, make_folder, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.models import hf, hf_sentences
@@ -300,24 +300,34 @@ def _load_saved(directory: Path, saved: Saved, changes: Mapping[str, Any]) -> Pi
         )
     tensors = hf.read_tensors(directory)
     _check_sizes(saved.model, tensors, directory)
-    input = _input(type(saved.parts["input"]), vars(saved.parts["input"]), changes, directory)
-    pipeline = saved.task_kind.build(saved.model.build(), tokenizer, saved.parts | {"input": input})
+    backbone = saved.model.build()
+    input = _input(type(saved.parts["input"]), vars(saved.parts["input"]), changes, backbone, directory)
+    pipeline = saved.task_kind.build(backbone, tokenizer, saved.parts | {"input": input})
     load_own_tensors(pipeline.module, tensors, directory / WEIGHTS)
     pipeline.kind = saved.kind
     return pipeline
 
 
-def _input(kind: type[Kind], settings: Mapping[str, Any], changes: Mapping[str, Any], directory: Path) -> Kind:
+LENGTHS = ("max_tokens", "max_source_tokens", "concatenate")
+"""The settings of inputs that are lengths of rows."""
+
+
+def _input(kind: type[Kind], settings: Mapping[str, Any], changes: Mapping[str, Any], backbone: Any, directory: Path) -> Kind:
     """The settings of a model's input with the changes of `load`, which the message for settings that do not fit names."""
     names = [field.name for field in fields(cast(Any, kind))]
     if other := [name for name in changes if name not in names]:
-        raise RamifyError(
-            f"input.{other[0]} is not a setting of {directory}, which has {', '.join(names)}. Choose one of them."
-        )
+        raise RamifyError(f"input.{other[0]} is no setting of {directory}, which has {', '.join(names)}. Choose one of them.")
     try:
-        return from_record(kind, {**settings, **changes})
+        changed = from_record(kind, {**settings, **changes})
     except RamifyError as error:
-        raise RamifyError(f"{directory}: {error} `ramify.load({str(directory)!r}, input={{…}})` sets them.") from None
+        raise RamifyError(f"{directory}: {error} `ramify.load(…, input={{NAME: VALUE}})` sets input.NAME.") from None
+    longest = backbone.max_tokens if isinstance(backbone, Encodes) else None
+    if over := [name for name in LENGTHS if longest is not None and changes.get(name, 0) > longest]:
+        raise RamifyError(
+            f"input.{over[0]}={changes[over[0]]} is more than the {counted(longest or 0, 'token')} that {directory} reads. "
+            f"Lower input.{over[0]}."
+        )
+    return changed
 
 
 FEWEST = 1 << 14
@@ -378,7 +388,7 @@ def _load_hugging_face(directory: Path, changes: Mapping[str, Any]) -> Pipeline:
     settings = vars(form.input) | {**model.input}
     if sentences is not None:
         settings["max_tokens"] = min(sentences.max_tokens or config.max_tokens, config.max_tokens)
-    input = _input(type(form.input), settings, changes, directory)
+    input = _input(type(form.input), settings, changes, backbone, directory)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
     if sentences is not None and form.headless is not None:
         if sentences.lowercase:
@@ -410,7 +420,7 @@ def _with_label_head(
     """The pipeline of a checkpoint with a head on labelled texts."""
     form = LABEL_FORMS[head.kind]
     kind = TASKS[form.task]
-    input = _input(kind.input, {**model.input, **form.head.input}, changes, directory)
+    input = _input(kind.input, {**model.input, **form.head.input}, changes, backbone, directory)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
     pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**form.head.settings(head)), "input": input})
     load_own_tensors(pipeline.module, own_tensors(pipeline.module) | form.head.tensors(head), directory)

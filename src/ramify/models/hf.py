@@ -100,8 +100,8 @@ def require_output(path: Path, tensors: Mapping[str, Tensor], name: str) -> None
     """Raise `RamifyError` if a config says that the output map is not the token embedding, and there is no tensor for it."""
     if read_json(path, A_CHECKPOINT).get("tie_word_embeddings") is False and name not in tensors:
         raise RamifyError(
-            f"{path}: tie_word_embeddings=false needs the tensor {name!r}, which {path.parent} does not hold. Set it to true if "
-            "words are predicted from the token embedding, or choose another checkpoint."
+            f"{path}: tie_word_embeddings=false needs the tensor {name!r}, which {path.parent} does not hold. Set it to true "
+            "if words are predicted from the token embedding, or choose another checkpoint."
         )
 
 
