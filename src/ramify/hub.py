@@ -322,7 +322,7 @@ def _input(kind: type[Kind], settings: Mapping[str, Any], changes: Mapping[str, 
     except RamifyError as error:
         raise RamifyError(f"{directory}: {error} `ramify.load(…, input={{NAME: VALUE}})` sets input.NAME.") from None
     longest = backbone.max_tokens if isinstance(backbone, Encodes) else None
-    if over := [name for name in LENGTHS if longest is not None and changes.get(name, 0) > longest]:
+    if over := [name for name in LENGTHS if longest is not None and (changes.get(name) or 0) > longest]:
         raise RamifyError(
             f"input.{over[0]}={changes[over[0]]} is more than the {counted(longest or 0, 'token')} that {directory} reads. "
             f"Lower input.{over[0]}."

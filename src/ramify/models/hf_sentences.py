@@ -112,9 +112,7 @@ def _modules(directory: Path) -> dict[str, Path]:
     path = directory / MODULES
     try:
         modules = json.loads(path.read_text("utf-8"))
-        folders = [
-            (re.sub(r"^sentence_transformers\..*\.", "", module["type"]), directory / module["path"]) for module in modules
-        ]
+        folders = [(OWN.sub("", module["type"]), directory / module["path"]) for module in modules]
     except (ValueError, TypeError, KeyError, AttributeError):
         raise RamifyError(
             f"{path} is not a list of modules with a type and a path each. Download the checkpoint again."
@@ -155,7 +153,7 @@ def _pooling(directory: Path) -> tuple[Pooling, bool]:
     if len(modes) != 1 or modes[0] not in [*POOLINGS]:
         raise RamifyError(
             f"{directory}: pooling by {', '.join(map(str, modes))} is not supported; only one of {', '.join(POOLINGS)} is. "
-            f"Choose another checkpoint."
+            "Choose another checkpoint."
         )
     return POOLINGS[modes[0]], bool(settings.get("include_prompt", True))
 
