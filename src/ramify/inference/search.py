@@ -229,8 +229,9 @@ def beam_search(
     """The best continuations of each prompt, best first, no two of the same tokens. Equal scores are ordered by the tokens.
 
     A step ranks all continuations of a prompt by their probability. Of the first `beam.width`, those that stop are results, and
-    the first that go on are extended. Stop tokens behind the same tokens are one continuation, with the score of the likeliest. The search for a prompt ends when nothing that goes on can become better than
-    its `n_best` results. Probabilities are the model's: forbidden tokens keep their share.
+    the first that go on are extended. Stop tokens behind the same tokens are one continuation, with the score of the likeliest.
+    The search for a prompt ends when nothing that goes on can become better than its `n_best` results. Probabilities are the
+    model's: forbidden tokens keep their share.
     """
     _check_maximums(maximums, limits)
     scores, cache = _start(decoder, prompts, source)

@@ -61,7 +61,7 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     """Number of micro-batches per update and rank."""
     lr: float = 5e-4
     warmup: float = 0.1
-    """Share of the stage over which the learning rate rises."""
+    """Share of the stage over which the learning rate rises. The first of n updates has 1/n of it."""
     schedule: str = "linear"
     """Learning rate after the warm-up. linear, cosine: decays to zero. constant: stays. epochs: divided by 1 + `epoch_decay` ×
     epochs done. noam: falls with the inverse square root of the updates (Vaswani et al. 2017, equation 3). slanted_triangle:

@@ -169,7 +169,6 @@ class Trainer:
                 return False
             began, before, share = time.perf_counter(), sampler.epochs_done, stage.share_done(progress, sampler)
             for phase in phases:
-                phase.set_rate(share, progress.epoch)
                 phase.held = held_layers(layers, int(before))
                 phase.let_learn(True)
             self.task.updates, self.task.share_done = progress.step, share
@@ -177,7 +176,11 @@ class Trainer:
                 chosen = [(next(micro_batches), sampler.epoch) for _ in range(config.accumulate)]
                 batches = [self._draw(stage, *examples, micro) for micro, examples in enumerate(chosen)]
                 state = self.state
-                record = self.train_step(phases, batches, self.step_weights[number])
+                due = [phase for phase in phases if is_due(progress.step + 1, phase.every)]
+                counts = self._count(due, batches)
+                for phase in phases:
+                    phase.set_rate(share, stage.share_done(progress, sampler, updates=1), progress.epoch)
+                record = self._train_step(phases, due, counts, batches, self.step_weights[number])
             progress.step += 1
             progress.epoch, progress.position = sampler.epoch, sampler.position
             progress.seconds += time.perf_counter() - began
@@ -230,15 +233,20 @@ class Trainer:
         generator = torch.Generator().manual_seed(self._seed(CORRUPT, micro))
         return self.task.corrupt(batch.to(self.accelerator.device), generator)
 
-    def train_step(self, phases: list[PhaseOptimizer], batches: list[AnyBatch], step_weight: float) -> dict[str, Any]:
+    def _train_step(
+        self,
+        phases: list[PhaseOptimizer],
+        due: list[PhaseOptimizer],
+        counts: list[dict[str, float]],
+        batches: list[AnyBatch],
+        step_weight: float,
+    ) -> dict[str, Any]:
         """Make one update from drawn micro-batches. Returns its measurements by name.
 
-        Each phase that takes part runs forward and backward over all micro-batches, sums its gradient over ranks, clips it, and
-        updates its own parameters.
+        Each phase that is due runs forward and backward over all micro-batches, sums its gradient over ranks, clips it, and
+        updates its own parameters. `counts` are those of each.
         """
         step = self.progress.step + 1
-        due = [phase for phase in phases if is_due(step, phase.every)]
-        counts = self._count(due, batches)
         self.task.train()
         passed: list[_Passed] = []
         shared: dict[int, Any] = {}
