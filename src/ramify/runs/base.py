@@ -79,10 +79,9 @@ class Prepared(ABC):
         """The amount of training data, and the share of it that the longest text cuts, for the terminal before training."""
 
     def notes(self) -> list[str]:
-        """Facts about the model for users, before training: whether one that starts from another library's checkpoint
-        can be saved in that form."""
-        sources = self.run.weight_sources
-        if not hub.has_foreign_form(self.run.model) or not sources or any(hub.saved_config(source) for source in sources):
+        """Facts for users before training: the reason why a model whose kind has another library's form cannot be saved in
+        it, and settings that the data have changed."""
+        if not hub.has_foreign_form(self.run.model):
             return []
         try:
             hub.foreign_files(self.pipeline())
