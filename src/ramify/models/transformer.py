@@ -424,8 +424,8 @@ class Form(ABC):
             return ForeignFiles(settings, tensors, self.layout, longest, {**self.roles, **LABEL_ROLES})
         if model.task["output_bias"]:
             raise RamifyError(
-                f"task.output_bias=true adds a bias to the output map, but that of {self.model_type} has none. Train a model with "
-                "task.output_bias=false, or save this one in Ramify's form."
+                f"task.output_bias=true adds a bias to the output map, but that of {self.model_type} has none. Train a model "
+                "with task.output_bias=false, or save this one in Ramify's form."
             )
         settings["architectures"] = [f"{self.classes}{self.ending}"]
         if not model.task["tie_weights"]:

@@ -219,8 +219,8 @@ class PreparedNested(PreparedLanguageModel):
         if not smaller:
             return super().notes()
         adapted = (
-            f"train.units={max(smaller)[0]} is more than {counted(len(self.store.split('train')), 'training document')} can fill, "
-            f"because half of a batch's units are of different documents: {', '.join(text for _, text in smaller)}."
+            f"train.units={max(smaller)[0]} is more than {counted(len(self.store.split('train')), 'training document')} can "
+            f"fill, because half of a batch's units are of different documents: {', '.join(text for _, text in smaller)}."
         )
         return [*super().notes(), adapted]
 
@@ -364,8 +364,8 @@ class NestedRun(LanguageModelRun):
         """Raise `RamifyError` if children are to be replaced from another document, and the data have one."""
         if self._replaces_from_others() and len(names) > 1 and len(store.split("train")) == 1:
             raise RamifyError(
-                f"task.replacement=other_document takes children from other documents, but {self.data} has 1 training document. "
-                "Set task.replacement=any."
+                f"task.replacement=other_document takes children from other documents, but {self.data} has one training "
+                "document. Set task.replacement=any."
             )
 
     def _replaces_from_others(self) -> bool:
