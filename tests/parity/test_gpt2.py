@@ -167,8 +167,8 @@ def test_exported_models_are_read_by_transformers(tmp_path, tied):
         RamifyError, match=r"model\.norm=post and model\.scale_embedding=true has no Hugging Face form.*norm=pre"
     ):
         ADAPTER.write(other)
-    with pytest.raises(RamifyError, match=r"the output map has a bias, but that of gpt2 has none"):
-        ADAPTER.write(replace(portable, heads={"head.bias": torch.ones(31)}))
+    with pytest.raises(RamifyError, match=r"task\.output_bias=true adds a bias to the output map, but that of gpt2 has none"):
+        ADAPTER.write(replace(portable, task=portable.task | {"output_bias": True}))
 
 
 def test_published_files_without_a_prefix_and_with_masks(tmp_path):

@@ -429,10 +429,10 @@ class Form(ABC):
             tensors |= head_tensors(form, model.label_head)
             longest = {"model_max_length": model.input["max_tokens"]}
             return ForeignFiles(settings, tensors, self.layout, longest, {**self.roles, **LABEL_ROLES})
-        if model.heads["head.bias"].any():
+        if model.task["output_bias"]:
             raise RamifyError(
-                f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
-                "Save it in Ramify's form, or train a model with task.output_bias=false."
+                f"task.output_bias=true adds a bias to the output map, but that of {self.model_type} has none. Train a model "
+                "with task.output_bias=false, or save this one in Ramify's form."
             )
         settings["architectures"] = [f"{self.classes}{self.ending}"]
         if not model.task["tie_weights"]:
