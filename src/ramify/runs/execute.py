@@ -17,6 +17,7 @@ from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, SAMPLES, Prepared, Run
+from ramify.tokenizer import ROLES_FILE, TOKENIZER
 from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress
 from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
@@ -28,7 +29,7 @@ Kind = TypeVar("Kind", bound=Run)
 FORMAT = 2
 """Version of the format of run.json."""
 
-WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html", SAMPLES)
+WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, TOKENIZER, ROLES_FILE, "report.html", SAMPLES)
 """The files and folders that a run writes into its folder, beside RUN_FILE."""
 
 
