@@ -75,6 +75,8 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
             *("classes", "foreign", "sibling_path", "without", "names", "neighbours", "head_dim"),
         )
     },
+    **{f"*.json:{place}begin": OPTIONS for place in ("input.", "run.input.")},
+    "*/tokenizer.json:added_tokens.*.lstrip": Change("masks and sentinels in a text take the space before them along"),
     "*/README.md:*": OPTIONS,
     "*/run.json:environment.command": PUBLISHED,
     "*/run.json:parts*": Change("facts of documents name the levels of each stage"),

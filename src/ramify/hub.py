@@ -22,7 +22,7 @@ from ramify.models.hf_heads import LabelHead
 from ramify.registry import HF_FORMS, LABEL_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
 from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, owned, save_tensors
-from ramify.tokenizer import LAYOUTS, Layout, Tokenizer
+from ramify.tokenizer import LAYOUTS, ROLES_FILE, TOKENIZER, Layout, Tokenizer
 from ramify.version import __version__
 
 CARD = "README.md"
@@ -456,7 +456,8 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     probabilities are those of `predict`. Raises `RamifyError` if the model has no such form.
     """
     directory, tokenizer, files = Path(directory), pipeline.tokenizer, foreign_files(pipeline)
-    ids = {name: tokenizer.role_id(role) for name, role in files.roles.items()}
+    roles = {name: tokenizer.role_ids(role) for name, role in files.roles.items()}
+    ids = {name: [*tokens] if len(tokens) > 1 else next(iter(tokens), None) for name, tokens in roles.items()}
     hf.write(directory, {**files.config, **ids}, files.tensors)
     tokenizer.export(directory, files.layout, files.tokenizer)
     sentences = pipeline.parts().get("sentences")
@@ -529,7 +530,7 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_
         )
     api = HfApi()
     address = api.create_repo(repo, private=private, exist_ok=True)
-    files = [CONFIG, WEIGHTS, "tokenizer.json", CARD, *(["run.json"] if run_record else [])]
+    files = [CONFIG, WEIGHTS, TOKENIZER, ROLES_FILE, CARD, *(["run.json"] if run_record else [])]
     api.upload_folder(folder_path=str(directory), repo_id=repo, allow_patterns=files)
     return str(address)
 

@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -15,15 +15,15 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Engine
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from ramify.errors import RamifyError, counted, percent
 from ramify.files import STANDARD, StandardInput, read_json, write_text
 from ramify.progress import Advance, activity, counted_by
+from ramify.special_tokens import FLAGS, ROLES, Role, SpecialTokens
 
 Kind = Literal["wordpiece", "bpe", "unigram", "word"]
-Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end", "begin", "stop"]
 TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
 Layout = TextLayout | Literal["agent"]
 """The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
@@ -50,26 +50,11 @@ BYTE = re.compile("<0x[0-9A-F]{2}>")
 SETTLED = 8
 """The number of tokens with which the text of further ones is decoded: more than a character has bytes."""
 
+TOKENIZER, ROLES_FILE = "tokenizer.json", "special_tokens.json"
+"""The file of a tokenizer, and that of the roles of its special tokens, which is written if other spellings have them."""
+
 ALPHABET = 1000
 """Maximum number of letters in a trained WordPiece vocabulary."""
-
-ROLES: dict[Role, tuple[str, ...]] = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "bos": ("<s>", "<|endoftext|>"),
-    "eos": ("</s>", "<|endoftext|>"),
-    "cls": ("[CLS]", "<cls>", "<s>"),
-    "sep": ("[SEP]", "<sep>", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-    "eop": ("[EOP]", "<eop>"),
-    "eod": ("[EOD]", "<eod>"),
-    "end": (),
-    "begin": ("[CLS]", "<cls>", "<s>", "<|endoftext|>", "<pad>"),
-    "stop": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
-}
-"""Spellings of the special tokens: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two roles each. eop and eod end
-a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a vocabulary. begin and stop stand
-before and behind a text that is predicted token by token; GPT-2 has one token for both, and T5 begins with padding."""
 
 SHARED_ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 """The roles that other libraries know."""
@@ -98,7 +83,7 @@ LAYOUTS: dict[Layout, LayoutRoles] = {
     "bert": LayoutRoles(("cls",), ("sep",), ("sep",), (0, 1)),
     "roberta": LayoutRoles(("cls",), ("sep", "sep"), ("sep",)),
     "xlnet": LayoutRoles((), ("sep",), ("sep", "cls"), (0, 1), end_type=2),
-    "t5": LayoutRoles((), ("sep",), ("sep",)),
+    "t5": LayoutRoles((), ("stop",), ("stop",)),
     "agent": LayoutRoles((), (), ("end",)),
     "plain": LayoutRoles((), (), ()),
 }
@@ -217,6 +202,72 @@ def _tried(engine: Engine) -> Engine:
     return engine
 
 
+def _engine_of(file: Path) -> Engine:
+    try:
+        return _tried(Engine.from_file(str(file)))
+    except Exception as error:  # tokenizers raises bare Exception for a malformed file
+        raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
+
+
+def _wordpiece(directory: Path, stated: SpecialTokens) -> Engine:
+    """BERT's tokenizer, from vocab.txt."""
+    words = (directory / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
+    vocabulary = {word: index for index, word in enumerate(words)}
+    engine = Engine(models.WordPiece(vocabulary, unk_token=stated.spelling("unk", "[UNK]")))
+    normalizer = normalizers.BertNormalizer(
+        lowercase=bool(stated.settings.get("do_lower_case", True)),
+        strip_accents=stated.settings.get("strip_accents"),
+        handle_chinese_chars=bool(stated.settings.get("tokenize_chinese_chars", True)),
+    )
+    return _bert_pipeline(engine, normalizer)
+
+
+def _byte_level(directory: Path, stated: SpecialTokens) -> Engine:
+    """The tokenizer of GPT-2 and RoBERTa, from vocab.json and merges.txt."""
+    files = str(directory / "vocab.json"), str(directory / "merges.txt")
+    try:
+        engine = Engine(models.BPE.from_file(*files))
+    except Exception as error:  # tokenizers raises bare Exception for a malformed file
+        raise RamifyError(f"{' and '.join(files)} are not a vocabulary that `tokenizers` can read: {error}") from None
+    prefixed = bool(stated.settings.get("add_prefix_space", False))
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=prefixed), decoders.ByteLevel()
+    return engine
+
+
+def _make_special(engine: Engine) -> None:
+    """Make the pieces of a bare vocabulary special that are spelled like special tokens. Added tokens keep their flags."""
+    known = {token.content for token in engine.get_added_tokens_decoder().values()}
+    pieces = dict.fromkeys(piece for spellings in ROLES.values() for piece in spellings if piece not in known)
+    engine.add_special_tokens([piece for piece in pieces if engine.token_to_id(piece) is not None])
+
+
+VOCABULARIES: dict[str, Callable[[Path, SpecialTokens], Engine]] = {"vocab.txt": _wordpiece, "vocab.json": _byte_level}
+"""The files of vocabularies without a tokenizer.json, and how an engine is made of each."""
+
+
+def _expected(directory: Path) -> str:
+    """The files of a tokenizer, for the message about a path without them."""
+    if (model := next(directory.glob("*.model"), None)) is not None:
+        return (
+            f"{TOKENIZER} beside {model.name}. Write one with transformers and sentencepiece: "
+            f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})."
+        )
+    return f"{TOKENIZER} file, or a directory with one, with vocab.txt, or with vocab.json and merges.txt."
+
+
+def _spelled(engine: Engine, role: Role) -> list[int]:
+    """The token that has the first spelling of a role; none if the vocabulary has none of them."""
+    ids = (engine.token_to_id(token) for token in ROLES[role])
+    return [token_id for token_id in ids if token_id is not None][:1]
+
+
+def _saved_roles(file: Path) -> dict[Role, tuple[int, ...]]:
+    roles = read_json(file, "a tokenizer")
+    if not all(role in ROLES and isinstance(ids, list) and all(type(id) is int for id in ids) for role, ids in roles.items()):
+        raise RamifyError(f"{file} does not give roles lists of ids, so it is damaged. Restore it.")
+    return {role: tuple(roles[role]) for role in ROLES if role in roles}
+
+
 class Tokenizer:
     """Text to token ids and back.
 
@@ -224,29 +275,58 @@ class Tokenizer:
     that spells a special token stays text.
     """
 
-    def __init__(self, engine: Engine, source: str | Path = "") -> None:
-        """`source` is the file that messages name."""
-        self.engine = engine
-        self.source = str(source)
+    def __init__(
+        self,
+        engine: Engine,
+        source: str | Path = "",
+        *,
+        roles: Mapping[Role, Sequence[int]] | None = None,
+        lacking: Mapping[Role, str] | None = None,
+    ) -> None:
+        """`source` is the file that messages name. `roles` are the ids of roles that differ from those of `ROLES`; those that
+        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token."""
         engine.no_padding()
         engine.no_truncation()
-        engine.encode_special_tokens = True
+        self.source = str(source)
+        self._lacking = dict(lacking or {})
+        self.roles = {role: tuple(ids) for role, ids in (roles or {}).items() if [*ids] != _spelled(engine, role)}
+        self.json = engine.to_str(pretty=False)
+        self.special_ids = sorted(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
+        """The ids of all special tokens."""
+        self.engine = engine
+        # Nothing but their spelling in a text can ask for special tokens without a role.
+        held = {number for role in ROLES for number in self.role_ids(role)} | {*self.sentinels}
+        if markers := [number for number in self.special_ids if number not in held]:
+            self.engine = self._reading(markers)
+        self.engine.encode_special_tokens = True
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Load from a tokenizer.json, from a directory that holds one (or BERT's vocab.txt), or from standard input (`-`)."""
+        """Load from a tokenizer.json, from a directory that holds one, BERT's vocab.txt, or the vocab.json and merges.txt of
+        GPT-2 and RoBERTa, or from standard input (`-`).
+
+        The files beside it state added tokens and the roles of special tokens (`SpecialTokens`).
+        """
         path = Path(path)
         if path == STANDARD:
             return cls._from_standard_input()
-        file = path / "tokenizer.json" if path.is_dir() else path
-        if not file.exists() and (path / "vocab.txt").exists():
-            return cls._from_vocabulary(path)
+        directory, file = (path, path / TOKENIZER) if path.is_dir() else (path.parent, path)
+        if path.is_dir() and not file.exists():
+            file = next((path / name for name in VOCABULARIES if (path / name).exists()), file)
         if not file.exists():
-            raise RamifyError(f"{path} holds no tokenizer: expected a tokenizer.json file, or a directory with one.")
-        try:
-            return cls(_tried(Engine.from_file(str(file))), file)
-        except Exception as error:  # tokenizers raises bare Exception for a malformed file
-            raise RamifyError(f"{file} is not a tokenizer.json that `tokenizers` can read: {error}") from None
+            raise RamifyError(f"{path} holds no tokenizer: expected a {_expected(path)}")
+        saved = directory / ROLES_FILE
+        if file.name not in (TOKENIZER, *VOCABULARIES):
+            return cls(_engine_of(file), file)
+        if saved.exists():
+            return cls(_engine_of(file), file, roles=_saved_roles(saved))
+        stated = SpecialTokens.read(directory)
+        engine = VOCABULARIES[file.name](directory, stated) if file.name in VOCABULARIES else _engine_of(file)
+        stated.add_to(engine)
+        if file.name in VOCABULARIES:
+            _make_special(engine)
+        roles, lacking = stated.roles(engine)
+        return cls(engine, file, roles=roles, lacking=lacking)
 
     @classmethod
     def _from_standard_input(cls) -> "Tokenizer":
@@ -259,21 +339,7 @@ class Tokenizer:
     @staticmethod
     def lies_in(directory: Path) -> bool:
         """Whether the directory holds a tokenizer that `load` can read."""
-        return (directory / "tokenizer.json").exists() or (directory / "vocab.txt").exists()
-
-    @classmethod
-    def _from_vocabulary(cls, path: Path) -> "Tokenizer":
-        file = path / "tokenizer_config.json"
-        config = read_json(file, "a tokenizer") if file.exists() else {}
-        words = (path / "vocab.txt").read_text("utf-8").rstrip("\n").split("\n")
-        engine = Engine(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
-        engine.add_special_tokens([word for word in SPECIAL if word in words])
-        normalizer = normalizers.BertNormalizer(
-            lowercase=bool(config.get("do_lower_case", True)),
-            strip_accents=config.get("strip_accents"),
-            handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
-        )
-        return cls(_bert_pipeline(engine, normalizer), path / "vocab.txt")
+        return any((directory / name).exists() for name in (TOKENIZER, *VOCABULARIES))
 
     @classmethod
     def train(
@@ -320,7 +386,7 @@ class Tokenizer:
             engine.decoder = decoders.ByteLevel()
             trainer = trainers.BpeTrainer(
                 vocab_size=vocab_size,
-                special_tokens=list(special),
+                special_tokens=_in_texts(special),
                 initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                 show_progress=False,
             )
@@ -336,7 +402,7 @@ class Tokenizer:
             engine.pre_tokenizer = pre_tokenizers.Metaspace()
             engine.decoder = decoders.Metaspace()
             trainer = trainers.UnigramTrainer(
-                vocab_size=vocab_size, special_tokens=list(special), unk_token="[UNK]", show_progress=False
+                vocab_size=vocab_size, special_tokens=_in_texts(special), unk_token="[UNK]", show_progress=False
             )
         elif kind == "word":
             engine = _bert_pipeline(
@@ -384,9 +450,23 @@ class Tokenizer:
         return cls(_bert_pipeline(final, engine.normalizer))
 
     def save(self, path: str | Path) -> None:
-        """Write the tokenizer to a file, or as tokenizer.json into a directory."""
+        """Write the tokenizer to a file, or as tokenizer.json into a directory.
+
+        Roles that its spellings do not show are written beside tokenizer.json. Raises `RamifyError` for such a tokenizer and a
+        file of another name.
+        """
         path = Path(path)
-        write_text(path / "tokenizer.json" if path.is_dir() else path, self.json)
+        path = path / TOKENIZER if path.is_dir() else path
+        if self.roles and path.name != TOKENIZER:
+            raise RamifyError(
+                f"{path.name} cannot hold the roles of special tokens, which {self.source or 'the tokenizer'} has from other "
+                "files. Save to a directory."
+            )
+        write_text(path, self.json)
+        if self.roles:
+            write_text(path.parent / ROLES_FILE, json.dumps(self.roles, indent=2) + "\n")
+        elif path.name == TOKENIZER:
+            (path.parent / ROLES_FILE).unlink(missing_ok=True)
 
     def export(self, directory: Path, layout: Layout, settings: Mapping[str, Any]) -> None:
         """Write tokenizer.json and tokenizer_config.json for `AutoTokenizer` of transformers, which lays out rows by `layout`.
@@ -408,12 +488,9 @@ class Tokenizer:
         return {role: self.role_id(role) for role in SHARED_ROLES}
 
     @cached_property
-    def json(self) -> str:
-        return self.engine.to_str(pretty=False)
-
-    @cached_property
     def hash(self) -> str:
-        return hashlib.sha256(self.json.encode()).hexdigest()[:16]
+        roles = repr(sorted(self.roles.items())) if self.roles else ""
+        return hashlib.sha256((self.json + roles).encode()).hexdigest()[:16]
 
     @cached_property
     def text_hash(self) -> str:
@@ -433,8 +510,13 @@ class Tokenizer:
 
     def role_id(self, role: Role) -> int | None:
         """The token of a role; None if the vocabulary lacks one."""
-        ids = (self.engine.token_to_id(token) for token in ROLES[role])
-        return next((token_id for token_id in ids if token_id is not None), None)
+        return next(iter(self.role_ids(role)), None)
+
+    def role_ids(self, role: Role) -> tuple[int, ...]:
+        """The tokens of a role, the first of which is written. Several tokens may stop a text."""
+        if role in self._lacking:
+            return ()
+        return self.roles[role] if role in self.roles else tuple(_spelled(self.engine, role))
 
     @cached_property
     def cls_id(self) -> int:
@@ -482,6 +564,8 @@ class Tokenizer:
 
     def _id(self, role: Role, what: str) -> int:
         token_id = self.role_id(role)
+        if role in self._lacking:
+            raise RamifyError(f"the {role} token is needed for {what}, but {self._lacking[role]}")
         if token_id is None:
             raise RamifyError(
                 f"the tokenizer{self.source and f' {self.source}'} has no {role} token ({' or '.join(ROLES[role])}), which is "
@@ -545,33 +629,42 @@ class Tokenizer:
         count = 0 if self.unk_id is None else int(np.count_nonzero(np.asarray(ids) == self.unk_id))
         return UnknownTokens(count, len(ids))
 
-    @cached_property
-    def special_ids(self) -> list[int]:
-        """The ids of all special tokens."""
-        added = self.engine.get_added_tokens_decoder()
-        return sorted(token_id for token_id, token in added.items() if token.special)
-
     def encode(self, text: str, *, masks: bool = False) -> list[int]:
         """Ids of one text. With `masks`, the mask token's spelling in the text becomes the mask token."""
-        if masks:
-            return self._encode_around(text, [self.mask_id])
-        return self.engine.encode(text, add_special_tokens=False).ids
+        engine = self._mask_engine if masks and self.token(self.mask_id) in text else self.engine
+        return engine.encode(text, add_special_tokens=False).ids
+
+    def spaced_masks(self, text: str) -> list[bool]:
+        """Whether each mask of a text stands for a word with the space before it."""
+        encoding = self._mask_engine.encode(text, add_special_tokens=False)
+        places = (place for place, number in zip(encoding.offsets, encoding.ids, strict=True) if number == self.mask_id)
+        return [text[start:end][:1].isspace() for start, end in places]
 
     def encode_sentinels(self, text: str) -> list[int]:
         """Ids of one text, in which the spellings of sentinels become sentinels."""
         marked = any(self.token(sentinel) in text for sentinel in self.sentinels)
-        return self._encode_around(text, self.sentinels) if marked else self.encode(text)
+        engine = self._sentinel_engine if marked else self.engine
+        return engine.encode(text, add_special_tokens=False).ids
 
-    def _encode_around(self, text: str, special: Sequence[int]) -> list[int]:
-        """Ids of a text, in which the spellings of some special tokens become these tokens."""
-        spelled = {self.token(token_id): token_id for token_id in special}
-        ids: list[int] = []
-        for number, part in enumerate(re.split(f"({'|'.join(map(re.escape, spelled))})", text)):
-            if number % 2:
-                ids.append(spelled[part])
-            elif part.strip():
-                ids += self.encode(part.strip() if number else part.rstrip())
-        return ids
+    @cached_property
+    def _mask_engine(self) -> Engine:
+        return self._reading([self.mask_id])
+
+    @cached_property
+    def _sentinel_engine(self) -> Engine:
+        return self._reading(self.sentinels)
+
+    def _reading(self, special: Sequence[int]) -> Engine:
+        """The engine, which also finds these special tokens in a text, with the spaces that each takes along."""
+        settings = json.loads(self.engine.to_str())
+        added = {token["id"]: token for token in settings["added_tokens"]}
+        for number in special:
+            plain = {"id": number, "content": self.token(number), **dict.fromkeys(FLAGS, False)}
+            added[number] = added.get(number, plain) | {"special": False}
+        settings["added_tokens"] = [added[number] for number in sorted(added)]
+        engine = Engine.from_str(json.dumps(settings))
+        engine.encode_special_tokens = True
+        return engine
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -758,6 +851,11 @@ def _letters(text: str, start: int, end: int, limit: int) -> tuple[int, int]:
 
 def _joined(*parts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+
+
+def _in_texts(special: Iterable[str]) -> list[AddedToken]:
+    """Special tokens. A mask and a sentinel stand for words, and the piece of a word holds the space before it."""
+    return [AddedToken(piece, special=True, lstrip=piece not in (*SPECIAL[:-1], *MARKS)) for piece in special]
 
 
 def _too_few(kind: Kind, vocab_size: int, least: int) -> RamifyError:

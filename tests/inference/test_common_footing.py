@@ -101,6 +101,6 @@ def test_a_decoder_is_given_the_tokens_before(text):
     assert scores.to_json()["given"] == "before"
     task.eval()
     for row, position, nats in zip(footing.rows, footing.positions.tolist(), scores.nats, strict=True):
-        ids = torch.from_numpy(row[:position])[None].flatten()
-        logits, _ = task.start(EncoderInput.of_rows(ids, Rows.build([position])))
+        ids = torch.tensor([task.collator.begin, *row[:position]])
+        logits, _ = task.start(EncoderInput.of_rows(ids, Rows.build([position + 1])))
         assert nats == pytest.approx(-logits.log_softmax(1)[0, int(row[position])].item(), abs=1e-5)

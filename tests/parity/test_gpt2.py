@@ -228,18 +228,37 @@ def byte_level():
 
 @torch.no_grad()
 def test_published_form_is_loaded_and_generates(tmp_path):
-    """`ramify.load` and `generate`: the text behind <|endoftext|> and the prompt."""
+    """`ramify.load` and `generate`: the text behind the prompt, and on request behind <|endoftext|> and the prompt."""
     theirs, tokenizer = saved(tmp_path), byte_level()
     tokenizer.save(tmp_path)
     model = ramify.load(tmp_path)
     model.module.double()
     prompts = ["", "01", "+,-./"]
-    for prompt, answer in zip(prompts, model.generate(prompts, tokens=12, temperature=0), strict=True):
-        ids = torch.tensor([[END, *tokenizer.encode(prompt)]])
-        settings = {"do_sample": False, "max_new_tokens": 12, "pad_token_id": END}
-        expected = theirs.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, ids.shape[1] :].tolist()
-        assert answer.text == tokenizer.decode([token for token in expected if token != END])
+    texts = {}
+    for begin in (None, False, True):
+        answers = model.generate(prompts, tokens=12, temperature=0, begin=begin)
+        texts[begin] = [answer.text for answer in answers]
+        for prompt, answer in zip(prompts, answers, strict=True):
+            ids = torch.tensor([[*[END] * (begin or not prompt), *tokenizer.encode(prompt)]])
+            settings = {"do_sample": False, "max_new_tokens": 12, "pad_token_id": END}
+            expected = theirs.generate(ids, attention_mask=torch.ones_like(ids), **settings)[0, ids.shape[1] :].tolist()
+            assert answer.text == tokenizer.decode([token for token in expected if token != END])
+    assert texts[None] == texts[False] != texts[True]
+    # The last token of 40 is not read.
+    assert model.generate("01", tokens=39, seed=2, stop=None).tokens <= 39
+    with pytest.raises(RamifyError, match="tokens=39 behind a prompt of 2 tokens"):
+        model.generate("01", tokens=39, begin=True)
     assert model.embed(prompts).shape == (3, 24)
+    # A score needs a token before the first one. Without it, it is the loss of transformers.
+    ids = torch.tensor([[END, *tokenizer.encode("01+,")]])
+    shares = theirs(ids).logits.log_softmax(2)[0, :-1].gather(1, ids[0, 1:, None]).sum()
+    assert model.score("01+,").log_likelihood == pytest.approx(shares.item(), abs=1e-5)
+    alone = model.score("01+,", begin=False)
+    assert -alone.log_likelihood / 3 == pytest.approx(theirs(ids[:, 1:], labels=ids[:, 1:]).loss.item(), abs=1e-6)
+    assert (alone.tokens, alone.bytes) == (3, 3)
+    with pytest.raises(RamifyError, match="begin=False leaves nothing to score of the text '0', which has one token"):
+        model.score("0", begin=False)
+    assert [table.queries for table in model.attention("01+,").attention] == [("0", "1", "+", ",")]
     ramify.save(model, tmp_path / "ours")
     assert ramify.load(tmp_path / "ours").generate("01", tokens=9, seed=1) == model.generate("01", tokens=9, seed=1)
     export_hugging_face(model, tmp_path / "exported")

@@ -2,6 +2,7 @@
 
 from ramify.inference.generate import GeneratingPipeline
 from ramify.inference.streams import StreamPipeline
+from ramify.inference.verbs import BEGINS
 from ramify.tasks.bidirectional_lm import BidirectionalLM
 
 
@@ -9,7 +10,8 @@ class BidirectionalPipeline(StreamPipeline, GeneratingPipeline):
     """A language model whose directions know nothing of each other. It embeds texts, and continues them forwards."""
 
     task: BidirectionalLM
-    abilities = (*StreamPipeline.abilities, *GeneratingPipeline.abilities)
+    abilities = (*StreamPipeline.abilities, *GeneratingPipeline.abilities, BEGINS)
+    begins = True
     verbs = ("generate", "embed", "nearest")
     usage = ('model.embed("Some text.")', 'model.generate("Some", tokens=20, seed=0).text')
 
@@ -18,6 +20,7 @@ class BidirectionalPipeline(StreamPipeline, GeneratingPipeline):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
+        self.begin_id = task.begin
 
     def _notes(self, tokens: int) -> tuple[str, ...]:
         return ()

@@ -1,7 +1,7 @@
 """Filling of masked words in a tree: the likeliest pieces, several masks jointly, and given candidates."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ramify.inference.mask_query import ContextQuery, MaskQuery, chosen_node
 from ramify.inference.score import ScoringPipeline, pseudo_log_likelihood
 from ramify.inference.search import best_continuations
 from ramify.tasks.masked_lm import MaskedLM
+from ramify.tokenizer import Tokenizer
 from ramify.tree import Tree
 
 
@@ -54,9 +55,6 @@ class FillingPipeline(TextPipeline, ABC):
         tree, node = chosen_node(tree, node)
         query = self.mask_query(tree, node, context)
         tokenizer = self.tokenizer
-        if candidates is not None:
-            # A word in several spellings would share its probability with itself.
-            candidates = list({tuple(tokenizer.encode(word)): word for word in reversed(candidates)}.values())[::-1]
         ids = tokenizer.encode(tree.nodes[query.node].text, masks=True)
         masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_id]
         if not masks:
@@ -64,8 +62,9 @@ class FillingPipeline(TextPipeline, ABC):
             asked = tree.nodes[query.node]
             place = f"tree {tree.id!r}, node {asked.id!r}: its text" if tree.id or asked.id else f"the text {shown(asked.text)}"
             raise RamifyError(f"{place} holds no {mask}. Write {mask} in place of a word.")
-        if candidates:
-            answers = [_rank_candidates(query, ids, place, candidates) for place in masks]
+        words = [] if not candidates else _spelled(tokenizer, candidates, tree.nodes[query.node].text)
+        if words:
+            answers = [_rank_candidates(query, ids, *choice) for choice in zip(masks, words, strict=True)]
         else:
             scores = query.log_probabilities([ids], [masks])[0].exp()
             best = [torch.topk(row, min(top_k, len(row))) for row in scores]
@@ -78,10 +77,10 @@ class FillingPipeline(TextPipeline, ABC):
             ]
         filled_masks = tuple(FilledMask(place, tokens) for place, tokens in zip(masks, answers, strict=True))
         together: tuple[Filling, ...] = ()
-        if joint and candidates:
+        if joint and words:
             together = tuple(
-                Filling(tuple(words), tokenizer.decode(filled), float(np.exp(score)))
-                for words, filled, score in _word_beams(query, ids, masks, candidates, top_k)
+                Filling(tuple(chosen), tokenizer.decode(filled), float(np.exp(score)))
+                for chosen, filled, score in _word_beams(query, ids, masks, words, top_k)
             )
         elif joint:
             together = tuple(
@@ -119,27 +118,41 @@ class MaskFiller(ContextPipeline, FillingPipeline, ScoringPipeline):
         return ContextQuery.of(self.task, tree, node, context)
 
     def _score(
-        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int, begin: bool
     ) -> PseudoLikelihood:
         return pseudo_log_likelihood(self.mask_query(*chosen_node(tree, node), context))
 
 
-def _rank_candidates(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> tuple[TokenProbability, ...]:
+Words = Mapping[str, list[int]]
+"""The pieces of each candidate at the place of a mask."""
+
+
+def _spelled(tokenizer: Tokenizer, candidates: Sequence[str], text: str) -> list[Words]:
+    """The candidates at each mask of a text. The pieces of a word behind a space may be other ones than at a beginning."""
+    words: list[Words] = []
+    for spaced in tokenizer.spaced_masks(text):
+        read = [f" {word.lstrip()}" if spaced else word for word in candidates]
+        # A word in several spellings would share its probability with itself.
+        pieces = {tuple(tokenizer.encode(text)): word for text, word in zip(read[::-1], candidates[::-1], strict=True)}
+        if () in pieces:
+            raise RamifyError(f"the candidate {pieces[()]!r} has no piece in this model's vocabulary. Leave it out.")
+        words.append({word: [*ids] for ids, word in reversed(pieces.items())})
+    return words
+
+
+def _rank_candidates(query: MaskQuery, ids: list[int], place: int, words: Words) -> tuple[TokenProbability, ...]:
     """Candidates with their probabilities, likeliest first."""
-    shares = [float(np.exp(score)) for _, _, score in _words(query, ids, place, candidates)]
-    ranked = sorted(zip(shares, candidates, strict=True), key=lambda pair: -pair[0])
+    shares = [float(np.exp(score)) for _, _, score in _words(query, ids, place, words)]
+    ranked = sorted(zip(shares, words, strict=True), key=lambda pair: -pair[0])
     return tuple(TokenProbability(word, share) for share, word in ranked)
 
 
-def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[str]) -> list[tuple[str, list[int], float]]:
+def _words(query: MaskQuery, ids: list[int], place: int, words: Words) -> list[tuple[str, list[int], float]]:
     """(word, text with this word, log of its share) for every candidate. A word of several pieces takes as many masks, which
     are filled from left to right."""
     mask_id = query.tokenizer.mask_id
     scores, texts = [], []
-    for word in candidates:
-        pieces = query.tokenizer.encode(word)
-        if not pieces:
-            raise RamifyError(f"the candidate {word!r} has no piece in this model's vocabulary. Leave it out.")
+    for pieces in words.values():
         rows = []
         for known in range(len(pieces)):
             rows.append(ids[:place] + pieces[:known] + [mask_id] * (len(pieces) - known) + ids[place + 1 :])
@@ -147,20 +160,20 @@ def _words(query: MaskQuery, ids: list[int], place: int, candidates: Sequence[st
         scores.append(sum(float(log_probabilities[known, 0, piece]) for known, piece in enumerate(pieces)))
         texts.append([*ids[:place], *pieces, *ids[place + 1 :]])
     shares = torch.tensor(scores, dtype=torch.float64).log_softmax(0).tolist()
-    return list(zip(candidates, texts, shares, strict=True))
+    return list(zip(words, texts, shares, strict=True))
 
 
 def _word_beams(
-    query: MaskQuery, ids: list[int], masks: list[int], candidates: Sequence[str], width: int
+    query: MaskQuery, ids: list[int], masks: list[int], candidates: Sequence[Words], width: int
 ) -> list[tuple[list[str], list[int], float]]:
     """(words, filled text, log-probability): a candidate for every mask, each given the candidates to its left."""
     beams: list[tuple[list[str], list[int], float]] = [([], ids, 0.0)]
-    for place in masks:
+    for place, here in zip(masks, candidates, strict=True):
         # Words of several pieces shift the masks to their right.
-        grown = [_words(query, text, place + len(text) - len(ids), candidates) for _, text, _ in beams]
+        grown = [_words(query, text, place + len(text) - len(ids), here) for _, text, _ in beams]
         shares = torch.tensor([[share for _, _, share in words] for words in grown], dtype=torch.float64)
         beams = [
-            ([*beams[beam][0], candidates[choice]], grown[beam][choice][1], total)
+            ([*beams[beam][0], grown[beam][choice][0]], grown[beam][choice][1], total)
             for total, beam, choice in best_continuations(_totals(beams, shares), width)
         ]
     return beams

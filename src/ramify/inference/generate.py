@@ -31,6 +31,10 @@ class GeneratingPipeline(Pipeline, ABC):
     """Tokens that end every text, because the model has learned where texts end."""
     longest: int | None = None
     """The greatest number of tokens that the model reads, with the one before the text; None: any number."""
+    begin_id: int | None = None
+    """The token before each text of training; None: the model has none."""
+    begins: bool = False
+    """Whether this token is also put before prompts, unless users decide."""
 
     @abstractmethod
     def _notes(self, tokens: int) -> tuple[str, ...]:
@@ -47,6 +51,7 @@ class GeneratingPipeline(Pipeline, ABC):
         top_p: float | None = None,
         seed: int | Sequence[int] = 0,
         stop: str | Sequence[str] | None = None,
+        begin: bool | None = None,
         beam: int | None = None,
         n_best: int = 1,
         length_penalty: float = Beam.length_penalty,
@@ -69,6 +74,10 @@ class GeneratingPipeline(Pipeline, ABC):
         Special tokens are never chosen, but for the end that some models predict. A token of `stop`, in the vocabulary's
         spelling, ends a text and is no part of it.
 
+        `begin` puts the token before each text of training before the prompt, too, or does not. None: as saved with the model.
+        Models that Ramify has trained begin with it. A GPT-2 checkpoint continues the prompt alone, as in transformers. An
+        empty prompt always begins with it.
+
         `level`, `count`, `copyedit`, `epsilon` and `passing` are for models with generators of documents.
 
         `show` is called with each part of the sampled text as soon as it is known. Together, the parts are the text. A beam
@@ -86,7 +95,10 @@ class GeneratingPipeline(Pipeline, ABC):
         if show is not None and not isinstance(prompt, str):
             raise RamifyError(f"show={show!r} shows one text, but a list of prompts is given. Pass a string, or no show.")
         given = [self.tokenizer.encode(text) for text in prompts]
-        if self.longest is not None and (most := max(map(len, given), default=0)) + tokens > self.longest:
+        begin = self.begins if begin is None else begin
+        most = max(map(len, given), default=0)
+        # The last token is not read.
+        if self.longest is not None and max(most + begin, 1) + tokens - 1 > self.longest:
             raise RamifyError(
                 f"tokens={tokens} behind a prompt of {counted(most, 'token')} is more than the {self.longest} tokens that this "
                 "model reads. Lower tokens, or shorten the prompt."
@@ -97,7 +109,7 @@ class GeneratingPipeline(Pipeline, ABC):
             search.check(self.backbone.config.vocab_size)
         costs = np.array([(len(ids) + tokens) * (beam or 1) for ids in given], dtype=np.int64)
         for start, end in runs(costs, TOKENS):
-            rows = self._rows(prompts[start:end]).to(self.device)
+            rows = self._rows(prompts[start:end], begin).to(self.device)
             maximums = [tokens] * (end - start)
             with evaluating(self.module):
                 if search is None:
@@ -110,8 +122,10 @@ class GeneratingPipeline(Pipeline, ABC):
                     answers += map(self._ranking, prompts[start:end], given[start:end], best)
         return answers[0] if isinstance(prompt, str) else answers
 
-    def _rows(self, prompts: Sequence[str]) -> EncoderInput:
+    def _rows(self, prompts: Sequence[str], begin: bool) -> EncoderInput:
         layout = self.tokenizer.layout("plain")
+        if begin and self.begin_id is not None:
+            layout = replace(layout, before=(self.begin_id,))
         if not reads_characters(self.backbone):
             return EncoderInput.of_texts(self.tokenizer.encode_batch(prompts), layout, None)
         words: dict[str, int] = {}

@@ -145,7 +145,7 @@ class PermutationPipeline(WordPipeline, ScoringPipeline, GeneratingPipeline):
         return self.task.config.k == 1 and not self.input.overlap
 
     def _score(
-        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int, begin: bool
     ) -> Likelihood:
         tree, node = chosen_node(tree, node)
         text = tree.nodes[self.mask_query(tree, node, context).node].text

@@ -24,6 +24,7 @@ class ScoringPipeline(Pipeline, ABC):
         context: Context | None = None,
         order: str | None = None,
         seed: int = 0,
+        begin: bool = True,
     ) -> Score:
         """The log-likelihood of a text, or of a node's text, in nats.
 
@@ -31,12 +32,19 @@ class ScoringPipeline(Pipeline, ABC):
         permutation language model gives the log-likelihood under a factorization `order` (`Likelihood`), without separators or
         memory: forward (None, too), backward, or random:N for N random orders, which `seed` determines. It raises `RamifyError`
         for a text without tokens.
+
+        A model that predicts the next token gives the log-likelihood behind the token before each text of training, whatever
+        `generate` begins with. Without it (`begin=False`), the first token of the text is not scored, as in the loss of
+        transformers.
         """
-        return self._score(tree, node, context, order, seed)
+        return self._score(tree, node, context, order, seed, begin)
 
     @abstractmethod
-    def _score(self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int) -> Score:
-        """`score` of one text. Only models that know factorization orders are given one."""
+    def _score(
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int, begin: bool
+    ) -> Score:
+        """`score` of one text. Only models that know factorization orders are given one, and only those with a token before
+        each text of training are asked to leave it out."""
 
 
 def pseudo_log_likelihood(query: ContextQuery) -> PseudoLikelihood:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.forest import Ints
+from ramify.batching.pair_batch import PairBatch
 from ramify.batching.text_input import Context
 from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
@@ -24,7 +26,7 @@ from ramify.inference.mask_query import chosen_node
 from ramify.inference.score import ScoringPipeline, known_part
 from ramify.inference.search import Beam, Hypothesis, Limits, beam_search
 from ramify.inference.texts import read_texts
-from ramify.inference.verbs import READS_SOURCES
+from ramify.inference.verbs import BEGINS, READS_SOURCES
 from ramify.models.base import GenerativeBackbone
 from ramify.nn.attention import AttentionRecord
 from ramify.nn.modes import evaluating
@@ -75,9 +77,15 @@ class NextTokenPipeline(LoneTextPipeline, TextPipeline, ABC):
         check_pairs(source * (source + predicted) + predicted**2, alone=True)
         return NodeAttention(read.id, "none", (), wanted.of(self.attention_tables(pair, read.id)), target=target)
 
+    def _batch(self, pair: Pair, *, begin: bool) -> PairBatch:
+        """A text behind the token that stands before each text of training, or behind its own first token."""
+        if begin or pair.source is not None or not len(pair.target):
+            return self.task.collator([pair])
+        return replace(self.task.collator, begin=int(pair.target[0]))([replace(pair, target=pair.target[1:])])
+
     def attention_tables(self, pair: Pair, node: str = "") -> list[AttentionTable]:
         """The weights among the tokens of a source, among those of its target, and from these to the source."""
-        batch = self.task.collator([pair])
+        batch = self._batch(pair, begin=self.input.begin)
         record: AttentionRecord = {}
         with torch.no_grad(), evaluating(self.module):
             self.backbone(batch.to(self.device), record=record)
@@ -221,7 +229,8 @@ class Translator(NextTokenPipeline):
         collator, longest = self.task.collator, self.backbone.max_tokens
         nothing = np.zeros(0, dtype=np.int64), np.zeros(len(sources), dtype=np.int64)
         prompts = EncoderInput.of_texts(nothing, self.tokenizer.layout("plain"), None).to(self.device)
-        forbidden = tuple(token for token in self.tokenizer.special_ids if token != collator.end and token not in allowed)
+        ends = self.tokenizer.role_ids("stop")
+        forbidden = tuple(token for token in self.tokenizer.special_ids if token not in (*ends, *allowed))
         maximums = [len(ids) + EXTRA_TOKENS for ids in sources]
         if longest is not None:
             maximums = [min(maximum, longest) for maximum in maximums]
@@ -230,7 +239,7 @@ class Translator(NextTokenPipeline):
                 self.task,
                 prompts,
                 beam,
-                Limits((collator.end,), forbidden),
+                Limits(ends, forbidden),
                 maximums=maximums,
                 source=collator.sources(sources).to(self.device),
             )
@@ -242,7 +251,7 @@ class Translator(NextTokenPipeline):
 class TextGenerator(NextTokenPipeline, ScoringPipeline, GeneratingPipeline):
     """A model that continues texts, and scores them from left to right."""
 
-    abilities = (*NextTokenPipeline.abilities, *GeneratingPipeline.abilities)
+    abilities = (*NextTokenPipeline.abilities, *GeneratingPipeline.abilities, BEGINS)
     verbs = ("score", "generate", "embed", "attention", "nearest")
     usage = (
         'model.generate("Some", tokens=20, seed=0).text',
@@ -255,14 +264,15 @@ class TextGenerator(NextTokenPipeline, ScoringPipeline, GeneratingPipeline):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
-        self.ends = (task.collator.end,)
+        self.ends = task.tokenizer.role_ids("stop")
         self.longest = task.backbone.max_tokens
+        self.begin_id, self.begins = task.collator.begin, task.input.begin
 
     def attending_pair(self, text: str, target: str | None) -> tuple[Pair, None]:
         return Pair(np.array(self.tokenizer.encode(text), dtype=np.int64)), None
 
     def _score(
-        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int
+        self, tree: Tree | str, node: str | int | None, context: Context | None, order: str | None, seed: int, begin: bool
     ) -> Likelihood:
         tree, node = chosen_node(tree, node)
         text = tree.nodes[self.number_alone(tree, node, context)].text
@@ -275,14 +285,19 @@ class TextGenerator(NextTokenPipeline, ScoringPipeline, GeneratingPipeline):
                 "Divide it."
             )
         unknown = known_part(self.tokenizer, ids, text)
+        if not begin and len(ids) == 1:
+            raise RamifyError(
+                f"begin=False leaves nothing to score of the text {text[:40]!r}, which has one token. Set begin=True."
+            )
         with torch.no_grad(), evaluating(self.module):
-            batch = self.task.collator([Pair(ids, ends=False)]).to(self.device)
+            batch = self._batch(Pair(ids, ends=False), begin=begin).to(self.device)
             nats = self.task.head.measure(self.backbone(batch), batch.labels)[0]
         notes = (*self._notes(len(ids)), *unknown.notes("the text"))
         longer = len(ids) > self.max_tokens
-        return Likelihood(
-            -float(nats.double().sum()), len(ids), len(text.encode()), "forward", longer, unknown.count, notes=notes
-        )
+        # The end of the token that is not scored.
+        start = 0 if begin else int(self.tokenizer.encode_offsets([text])[3][0])
+        size = len(text[start:].encode())
+        return Likelihood(-float(nats.double().sum()), len(nats), size, "forward", longer, unknown.count, notes=notes)
 
     def _notes(self, tokens: int) -> tuple[str, ...]:
         return longer_than_trained([tokens], "text", self.max_tokens, "input.max_tokens")

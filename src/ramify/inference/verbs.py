@@ -29,6 +29,7 @@ LEVELS = "a model of nested documents"
 READS_COMMENTS = "a model of comments or texts"
 READS_SOURCES = "a model that predicts texts from sources"
 CONTINUES = "a model that predicts the next token"
+BEGINS = "a model whose training texts have a token before them, such as a gpt or an elmo"
 GENERATES = "a model with generators of documents (`ramify train agent-gan`)"
 """Abilities, which only some models with a verb have. A pipeline lists its own as `abilities`."""
 
@@ -177,6 +178,15 @@ VERBS: dict[str, Verb] = {
                 needs=ORDERS,
             ),
             Option("seed", int, 0, "Seed of the random orders.", needs=ORDERS),
+            Option(
+                "begin",
+                bool,
+                True,
+                "Begin with the token before each training text, given which the first token is scored. --no-begin: the first "
+                "token is not scored, as in the loss of transformers.",
+                flag="--begin/--no-begin",
+                needs=BEGINS,
+            ),
         ),
         Score,
     ),
@@ -201,6 +211,16 @@ VERBS: dict[str, Verb] = {
                 metavar="PIECE",
                 whole=True,
                 needs=CONTINUES,
+            ),
+            Option(
+                "begin",
+                bool | None,
+                None,
+                "Begin with the token before each training text, or with the prompt. Default: as saved with the model: --begin "
+                "for models that Ramify trained, --no-begin for checkpoints of GPT-2, as in transformers. An empty prompt "
+                "always begins with the token.",
+                flag="--begin/--no-begin",
+                needs=BEGINS,
             ),
             Option("beam", int | None, None, "Search for the likeliest text with a beam of this width.", needs=CONTINUES),
             Option(

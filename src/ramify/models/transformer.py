@@ -351,6 +351,8 @@ class Form(ABC):
     """Whether the output map is the token embedding if a checkpoint has none, whatever its config says."""
     layout: TextLayout
     """The special tokens around a text."""
+    begins_prompts: bool
+    """Whether a token stands before every text that is predicted."""
     roles: ClassVar[Mapping[str, Role]]
     """The special tokens that config.json states, by the names of their ids."""
     label_heads: ClassVar[Forms]
@@ -371,7 +373,12 @@ class Form(ABC):
 
     def input_from(self, config: TransformerConfig) -> dict[str, Any]:
         """The settings of the input."""
-        return {"max_tokens": config.max_tokens, "max_source_tokens": config.max_tokens, "layout": self.layout}
+        return {
+            "max_tokens": config.max_tokens,
+            "max_source_tokens": config.max_tokens,
+            "layout": self.layout,
+            "begin": self.begins_prompts,
+        }
 
     @abstractmethod
     def names(self, config: TransformerConfig) -> list[tuple[Names, Names]]:
@@ -527,6 +534,7 @@ class GPT2Form(Form):
     turned = True
     always_tied = False
     layout = "plain"
+    begins_prompts = False
     roles: ClassVar[Mapping[str, Role]] = {"bos_token_id": "begin", "eos_token_id": "stop"}
     label_heads: ClassVar[Forms] = {
         "rows": HeadForm("ForSequenceClassification", "score", ("last", "vector"), bias=False),
@@ -609,6 +617,7 @@ class T5Form(Form):
     turned = False
     always_tied = True
     layout = "t5"
+    begins_prompts = True
     roles: ClassVar[Mapping[str, Role]] = {
         "pad_token_id": "pad",
         "decoder_start_token_id": "begin",

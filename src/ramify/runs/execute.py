@@ -18,6 +18,7 @@ from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, SAMPLES, Prepared, Run
+from ramify.tokenizer import ROLES_FILE, TOKENIZER
 from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress, newest_progress
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import METRICS
@@ -30,7 +31,7 @@ Kind = TypeVar("Kind", bound=Run)
 FORMAT = 2
 """Version of the format of run.json."""
 
-WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html", SAMPLES)
+WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, TOKENIZER, ROLES_FILE, "report.html", SAMPLES)
 """The files and folders that a run writes into its folder, beside RUN_FILE."""
 
 

@@ -19,6 +19,7 @@ from ramify.files import check_format, make_folder, read_json, replacing, write_
 from ramify.metrics.metric import Metric
 from ramify.runs.base import RUN_FILE, Prepared, Run
 from ramify.runs.execute import check_fresh, execute
+from ramify.tokenizer import ROLES_FILE, TOKENIZER
 from ramify.training.metrics_log import METRICS
 
 SEEDS = "seeds.json"
@@ -33,7 +34,7 @@ FORMAT = 1
 HELD = {SEEDS: "seeds of a run", CURVE: "a run on several numbers of examples"}
 """The content of a folder, by its file, for messages."""
 
-COPIED = (METRICS, hub.WEIGHTS, hub.CARD, "tokenizer.json", RUN_FILE, hub.CONFIG)
+COPIED = (METRICS, hub.WEIGHTS, hub.CARD, TOKENIZER, ROLES_FILE, RUN_FILE, hub.CONFIG)
 """The files of the best variant that the folder of all holds, too, in the order in which they are written."""
 
 

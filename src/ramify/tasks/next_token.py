@@ -95,7 +95,7 @@ class NextTokenLM(Task[PairBatch], Decodes):
     def start(
         self, prompts: EncoderInput, *, source: EncoderInput | None = None
     ) -> tuple[Float[Tensor, "sequence vocab"], Cache]:
-        """As `Decodes.start`. The token before a text is put before each prompt. Row i of `source` belongs to row i of
+        """As `Decodes.start`. The token before a text stands for an empty prompt. Row i of `source` belongs to row i of
         `prompts`."""
         states, cache = self.backbone.read_prompts(begun(prompts, self.collator.begin), source)
         return self.head(states), cache
@@ -106,14 +106,17 @@ class NextTokenLM(Task[PairBatch], Decodes):
 
 
 def begun(prompts: EncoderInput, begin: int, characters: UInt8[NDArray, " character"] | None = None) -> EncoderInput:
-    """The rows of prompts without special tokens, with a token before each, in the same order. `characters` are those of this
-    token, which prompts with characters need."""
+    """The rows of prompts, in the same order, with a token in those that are empty. `characters` are those of this token, which
+    prompts with characters need."""
     lengths, device = prompts.rows.host_lengths, prompts.ids.device
-    places = on_device(np.arange(prompts.rows.total) + np.repeat(np.arange(1, len(lengths) + 1), lengths), device)
-    ids = prompts.ids.new_full((len(places) + len(lengths),), begin).index_copy_(0, places, prompts.ids)
-    rows = EncoderInput.of_rows(ids, Rows.build(lengths + 1).to(device))
+    empty = (lengths == 0).astype(np.int64)
+    if not empty.any():
+        return prompts
+    places = on_device(np.arange(prompts.rows.total) + np.repeat(np.cumsum(empty), lengths), device)
+    ids = prompts.ids.new_full((len(places) + int(empty.sum()),), begin).index_copy_(0, places, prompts.ids)
+    rows = EncoderInput.of_rows(ids, Rows.build(lengths + empty).to(device))
     spelled = None
     if prompts.characters is not None:
         assert characters is not None
         spelled = prompts.characters.placed(places, len(ids), characters)
-    return replace(rows, source=prompts.source, spans=prompts.spans + 1, offsets=prompts.offsets, characters=spelled)
+    return replace(rows, source=prompts.source, spans=prompts.spans, offsets=prompts.offsets, characters=spelled)

@@ -39,6 +39,9 @@ class PairInput:
     """With source=corrupted: the mean number of tokens of a span."""
     layout: TextLayout = "t5"
     """The special tokens around a text whose vector is asked for: those after a source, or around a predicted text."""
+    begin: bool = True
+    """Whether the token before each text of training is also put before a prompt of `generate`. Training does not depend on
+    it, and a text that is predicted from a source always begins with it."""
 
     def __post_init__(self) -> None:
         check_fields(self, "input.")

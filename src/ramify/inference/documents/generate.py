@@ -54,6 +54,7 @@ class DocumentGenerator(DecodingPipeline):
         top_p: float | None = None,
         seed: int = 0,
         stop: str | Sequence[str] | None = None,
+        begin: bool | None = None,
         beam: int | None = None,
         n_best: int = 1,
         length_penalty: float = Beam.length_penalty,
