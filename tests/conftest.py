@@ -1,4 +1,4 @@
-"""Fixtures for all tests: the published data sets (tests skip where they are absent), and the options `--shapes` and `--rounding`."""
+"""Fixtures for all tests: the published data sets (tests skip where they are absent), and the options of the suite."""
 
 import gc
 import os

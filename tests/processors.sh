@@ -19,6 +19,12 @@ elif [ "$tests" = numbers ]; then
 else
     configurations=(unset/unset/1 unset/unset/2 default/SSE41/1 avx2/AVX2/1)
 fi
+for configuration in "${configurations[@]}"; do
+    if [[ ! $configuration =~ ^(unset|avx2|default)/(unset|AVX512_CORE|AVX2|SSE41)/[1-9]$ ]]; then
+        echo "the configuration $configuration is none of unset|avx2|default/unset|AVX512_CORE|AVX2|SSE41/threads" >&2
+        exit 2
+    fi
+done
 case $tests in numbers) mark=numbers ;; whole) mark='not alone' ;; esac
 kept=runs/processors
 mkdir -p "$kept"
