@@ -84,7 +84,7 @@ class AnotherRounding(TorchDispatchMode):
     """Rounds every result of a kernel as another processor might: the operation and the shapes decide, never the values.
 
     Equal calls are therefore equal to the bit, and no value reaches another place. A text in another batch, or in another place
-    of it, differs in the last digit. Whole numbers stay: sums of them are exact on every processor.
+    of it, differs in the last digit. Whole numbers and eighths stay: their sums are exact everywhere.
     """
 
     def __torch_dispatch__(
@@ -98,5 +98,6 @@ class AnotherRounding(TorchDispatchMode):
             for place, each in enumerate(results if isinstance(results, tuple) else (results,)):
                 if type(each) is Tensor and each.is_floating_point() and each.device.type == "cpu" and each.numel():
                     factors = _factors(crc32(repr((name, place, shapes)).encode()), each.shape, each.dtype)
-                    each.copy_(torch.where(each == each.round(), each, each * factors))
+                    eighths = each * 8
+                    each.copy_(torch.where(eighths == eighths.round(), each, each * factors))
         return results
