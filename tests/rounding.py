@@ -65,7 +65,7 @@ def _allowed(dtype: torch.dtype, largest: float) -> float:
 ROUNDED = {
     *("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "convolution", "convolution_backward", "mkldnn_rnn_layer"),
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
-    *("_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "logsumexp", "segment_reduce"),
+    *("_softmax_backward_data", "_log_softmax_backward_data", "logsumexp", "segment_reduce"),
     *("native_layer_norm", "native_layer_norm_backward", "sum", "mean", "cumsum", "linalg_vector_norm", "var", "std"),
     *("exp", "expm1", "log1p", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "log_sigmoid_forward"),
     *("softplus", "gelu", "gelu_backward", "erf", "pow", "sin", "cos", "embedding_dense_backward", "index_add", "scatter_add"),
