@@ -51,8 +51,8 @@ def further(given: Mapping[str, Any], model: "Pipeline") -> dict[str, Any]:
 def _training_data(run: str) -> str:
     """The data set that a run was trained on."""
     from ramify.dataset.store import Store
+    from ramify.hub import RUN_FILE
     from ramify.runs import read_run
-    from ramify.runs.base import RUN_FILE
 
     remedy = "Name the data set that the model was trained on with --data DIR; its nodes are the nearest neighbours."
     if not (Path(run) / RUN_FILE).is_file():

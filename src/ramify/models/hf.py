@@ -146,13 +146,13 @@ def _weights(directory: Path) -> list[Path]:
     return files
 
 
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Read all tensors of model.safetensors, or of its shards. Pickled weights are never read.
+def read_tensors(directory: Path, files: Sequence[Path] | None = None) -> dict[str, Tensor]:
+    """Read all tensors of these files; None: of model.safetensors, or of its shards. Pickled weights are never read.
 
     Raises `RamifyError` if one holds NaN or an infinite number: every answer of such a model would be NaN.
     """
     tensors: dict[str, Tensor] = {}
-    for file in _weights(directory):
+    for file in _weights(directory) if files is None else files:
         tensors |= load_tensors(file)
     if broken := [name for name, tensor in tensors.items() if not _is_finite(tensor)]:
         raise RamifyError(
