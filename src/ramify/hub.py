@@ -605,10 +605,14 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_
             f"{directory} holds no model that Ramify saved. Name the directory of a finished run, or one that "
             "`ramify.save` wrote."
         )
+    files = [CONFIG, WEIGHTS, "tokenizer.json", CARD, *([RUN_FILE] if run_record else [])]
     api = HfApi()
-    address = api.create_repo(repo, private=private, exist_ok=True)
-    files = [CONFIG, WEIGHTS, "tokenizer.json", CARD, *(["run.json"] if run_record else [])]
-    api.upload_folder(folder_path=str(directory), repo_id=repo, allow_patterns=files)
+    try:
+        address = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(folder_path=str(directory), repo_id=repo, allow_patterns=files)
+    except Exception as error:
+        reason, remedy = hf.hub_failure(error)
+        raise RamifyError(f"{directory} cannot be uploaded as {repo}: {reason}. {remedy}.") from None
     return str(address)
 
 
