@@ -32,7 +32,7 @@ def lines(asked: Asked) -> Iterator[str]:
 FORM = Form(
     HELP,
     lines,
-    beside=say_counts,
+    notes=say_counts,
     progress="decoding",
     total=lambda model, items, given: sum(node.kind == (given["level"] or model.levels[0]) for node in items[0].nodes),
 )

@@ -32,6 +32,7 @@ def write_report(
     run_dir: str | Path,
     data: str | Path | None = None,
     *,
+    out: Path | None = None,
     split: Split = "dev",
     draws: int = DRAWS,
     comments: int = COMMENTS,
@@ -39,7 +40,7 @@ def write_report(
     device: str | torch.device | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Write `report.html` into the folder of a run: curves, scores, examples, data and settings.
+    """Write the report of a run, in its folder or to `out`: curves, scores, examples, data and settings.
 
     `data` is a built data set; the default is the run's own. Without `evaluate`, or if the data or the weights are missing, a
     notice replaces the parts that need them. An unfinished run is evaluated with its best weights so far.
@@ -66,14 +67,15 @@ def write_report(
     sections.append(circumstances(record, metrics, parts.examples))
     lead = _lead(run_dir, run, record, metrics, parts)
     title = f"{run.recipe} on {Path(run.data).name}"
+    page = out or run_dir / REPORT
     write_page(
-        run_dir / REPORT,
+        page,
         kind="Report of a training run",
         title=title,
         lead=lead,
         sections=[draw(section) for section in sections],
     )
-    return run_dir / REPORT
+    return page
 
 
 def _store(path: str) -> tuple[Store | None, str]:
