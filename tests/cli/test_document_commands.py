@@ -271,6 +271,18 @@ def test_the_page_does_not_mix_with_results(agent, text):
     assert "--out - would mix" in refusal("coherence", agent, text, "--out", "-")
 
 
+def test_documents_that_are_decoded_to_nothing_are_said(agent, tmp_path, monkeypatch):
+    file = tmp_path / "note.txt"
+    file.write_text("The boat came in. Nobody waved.\n")
+    monkeypatch.setattr("ramify.inference.documents.pipeline.as_text", lambda *args: " ")
+    shown = call("reconstruct", agent, file, "--level", "sentence")
+    assert "note: the model wrote nothing for 2 of 2 texts; the first is text 1." in shown.stderr
+    assert [node["empty"] for node in answer("reconstruct", agent, file, "--level", "sentence")["nodes"]] == [True, True]
+    monkeypatch.setattr("ramify.inference.documents.pipeline.texts_of_nodes", lambda *args: iter([""]))
+    assert answer("copyedit", agent, file)["empty"]
+    assert "note: the model wrote nothing: the text is empty." in call("copyedit", agent, file).stderr
+
+
 @pytest.mark.parametrize("command", ["coherence", "copyedit"])
 def test_a_page_is_drawn_beside_the_document(agent, tmp_path, command, monkeypatch):
     file, page = tmp_path / "note.txt", tmp_path / f"note.{command}.html"
