@@ -176,7 +176,7 @@ CASES: dict[str, str] = {
     "data/refused": "data build inputs/novels --format discord --out @/set",
     "show/tree": "data show data/replies/set --tree soft-crust --max-nodes 12",
     "show/any": "data show data/books/set",
-    "stats/words": "data stats data/replies/set\ndata stats data/books/set --json --plot @/shape.png",
+    "stats/words": "data stats data/replies/set\ndata stats data/books/set --json --out @/shape.png",
     "stats/tokens": f"data stats data/replies/set {WORDS} --max-tokens 16 --json",
     "split/strict": "data split data/replies/set --max-tree-size 6\ndata split data/replies/set --max-tree-size 6 --json",
     "split/soft": "data split inputs/discussions.jsonl --max-tree-size 5 --bound soft --weighting share --no-pack --json",
@@ -367,10 +367,10 @@ CASES: dict[str, str] = {
     "reconstruct train/agent-sentence/run - < inputs/notes.txt",
     "coherence": "coherence train/agent/run inputs/notes.txt --json --out @/page.html\n"
     "coherence train/agent/run --data data/books/set --tree mill --level paragraph,chapter --top 5",
-    "copyedit": "copyedit train/agent/run inputs/notes.txt --epsilon 0.5 --passes 2 --json --html @/page.html\n"
+    "copyedit": "copyedit train/agent/run inputs/notes.txt --epsilon 0.5 --passes 2 --json --out @/page.html\n"
     "copyedit train/agent/run --data data/books/set --tree mill --towards noise --lowest token --judge train/gpt/run\n"
     "copyedit train/agent/run inputs/notes.txt --towards random_vector",
-    "generate/agent-gan": "generate train/agent-gan/run --level paragraph --count 2 --seed 3 --json --html @/page.html\n"
+    "generate/agent-gan": "generate train/agent-gan/run --level paragraph --count 2 --seed 3 --json --out @/page.html\n"
     "generate train/agent-gan/run --level chapter\n"
     "generate train/agent/run --level paragraph",
     "nearest": "nearest train/agent/run --data data/books/set --query 'The mill was slow.' -k 5\n"
@@ -397,7 +397,7 @@ CASES: dict[str, str] = {
     "disentangle/options": "disentangle inputs/garden.json --to text --out -\n"
     "disentangle inputs/garden.json --to text --out - --ignore-replies --set decoding.answers=others\n"
     "disentangle inputs/talk.txt --pattern '{date} {time} | {author}: {text}' --to csv --out -",
-    "backprop": "backprop '(x + y) * x * y**2' x=1 y=2 --orders --svg @/graph.svg --html @/passes.html\n"
+    "backprop": "backprop '(x + y) * x * y**2' x=1 y=2 --orders --out @/graph.svg --out @/passes.html\n"
     "backprop 'log(exp(2*x**3 + 10))' x=42 --decimal 18 --json\n"
     "backprop 'sum(softmax(w @ x) * t)' x=[1,2] w=[[1,0],[0,1]] t=[0,1] --json",
     "version": "--version",

@@ -32,6 +32,7 @@ from ramify.batching.text_input import TextInput
 from ramify.batching.views.base import Example
 from ramify.batching.views.comment_trees import Discussions, units
 from ramify.batching.views.streams import StreamConfig, StreamInput
+from ramify.checkpoints import Progress
 from ramify.cli import build
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
@@ -71,7 +72,6 @@ from ramify.tasks.base import Losses, Readings, Task
 from ramify.tasks.constants import Frequencies, SquaredError
 from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import TextLayout, Tokenizer
-from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.meters import read_meters
 from ramify.training.metrics_log import read_metrics

@@ -457,6 +457,48 @@ def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
     assert len(calls) == 4
 
 
+def _no_network(*args, **options):
+    try:
+        raise OSError("Name or service not known")
+    except OSError as error:
+        raise type("ConnectError", (Exception,), {})("[Errno -2]") from error
+
+
+@pytest.mark.parametrize(
+    ("kind", "offline", "said"),
+    [
+        (
+            "",
+            False,
+            r"https://huggingface\.co cannot be used \(Name or service not known\)\. Check the network and the spelling",
+        ),
+        ("", True, "HF_HUB_OFFLINE=1 keeps Ramify from asking. Check its spelling, unset HF_HUB_OFFLINE, or name a folder"),
+        ("RepositoryNotFoundError", False, r"it has no such model that you may read\. .* log in if it is private"),
+    ],
+)
+def test_hub_that_gives_no_model(tmp_path, saved, monkeypatch, kind, offline, said):
+    def refuse(*args, **options):
+        raise type(kind, (Exception,), {})("for url: https://…")
+
+    fails = refuse if kind else _no_network
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", fails)
+    with pytest.raises(RamifyError, match=said) as refused:
+        ramify.load("runs/redit")
+    text = str(refused.value)
+    assert text.startswith("runs/redit: there is no folder runs/redit here, the cache has no copy")
+    assert text.endswith("ships with Ramify (links and tree-mlm-small).")
+    assert "\n" not in text
+    assert "ConnectError" not in text
+    (tmp_path / "runs" / "reddit").mkdir(parents=True)
+    with pytest.raises(RamifyError, match=r"the folder runs has no redit \(it has 'reddit'\)"):
+        ramify.load("runs/redit")
+    with pytest.raises(RamifyError, match=r"cannot be uploaded as me/it: "):
+        ramify.push_to_hub(saved, "me/it")
+
+
 def test_revision_of_a_hub_id(saved, monkeypatch):
     asked = []
 

@@ -249,7 +249,7 @@ def test_run_without_weights(copy):
     (copy / "best.safetensors").unlink()
     shutil.rmtree(copy / "checkpoints")
     shown = Page(write_report(copy).read_text("utf-8"))
-    assert "has not written any weights yet" in shown.text
+    assert "has no checkpoint yet" in shown.text
     assert shown.tags.count("figure") == 7
 
 

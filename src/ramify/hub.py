@@ -1,6 +1,7 @@
 """Save models to disk or the hub, and load them strictly: config.json, model.safetensors, tokenizer.json and a model card."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -10,9 +11,10 @@ import torch
 from tokenizers import normalizers
 from torch import Tensor, nn
 
+from ramify.checkpoints import CHECKPOINTS, BestWeights, best_weights
 from ramify.config import from_record
 from ramify.errors import RamifyError, counted, printable, with_article
-from ramify.files import check_format, make_folder, replacing, write_text
+from ramify.files import check_format, make_folder, read_json, replacing, write_text
 from ramify.inference.base import Pipeline
 from ramify.models import hf, hf_sentences
 from ramify.models.base import BACKBONE, Checkpoint, Encodes, TextModelConfig
@@ -109,6 +111,23 @@ def save(
     write_text(directory / CONFIG, json.dumps(_config(pipeline, task), indent=2) + "\n")
 
 
+RUN_FILE = "run.json"
+"""The file that marks a folder as a run."""
+
+CHOSEN_BY = "chosen_by"
+"""The entry of a run's `CONFIG` among its checkpoints that names the metric of each stage."""
+
+
+def save_unfinished(pipeline: Pipeline, out: Path, metrics: Sequence[str]) -> None:
+    """Write the settings of a run's model beside its checkpoints, so that `load` can read these before the run is finished.
+
+    `metrics` names the measure by which each stage chooses its best weights.
+    """
+    config = _config(pipeline, task_name(pipeline.parts()["task"])) | {CHOSEN_BY: list(metrics)}
+    make_folder(out / CHECKPOINTS)
+    write_text(out / CHECKPOINTS / CONFIG, json.dumps(config, indent=2) + "\n")
+
+
 def _config(pipeline: Pipeline, task: str) -> dict[str, Any]:
     """The content of config.json."""
     parts = {name: asdict(part) for name, part in pipeline.parts().items()}
@@ -160,9 +179,10 @@ def load(
     """Load a trained model in evaluation mode.
 
     `source` is a run directory, a Hugging Face directory (BERT family or sentence-transformers), a hub id, or the name of a
-    model that ships with Ramify: links or tree-mlm-small. `revision` is a branch, tag or commit of a hub id, which
-    `owner/name@revision` names too. `device` is a name for `find_device`; None: the CPU. `input` replaces settings of the
-    model's input, such as `{"max_tokens": 64}`. Raises `RamifyError` if `source` holds no complete model.
+    model that ships with Ramify: links or tree-mlm-small. Of a run that has not finished, the best weights so far are loaded,
+    and a line on stderr says so. `revision` is a branch, tag or commit of a hub id, which `owner/name@revision` names too.
+    `device` is a name for `find_device`; None: the CPU. `input` replaces settings of the model's input, such as
+    `{"max_tokens": 64}`. Raises `RamifyError` if `source` holds no complete model.
     """
     if revision and Path(source).exists():
         raise RamifyError(
@@ -171,11 +191,14 @@ def load(
         )
     source = f"{source}@{revision}" if revision else source
     place = find_device(device or "cpu")
-    directory = _locate(source)
-    saved = _saved(directory)
+    directory = hf.locate(source)
+    _check_own_model(directory)
+    unfinished = _is_unfinished(directory)
+    best = _best_so_far(directory) if unfinished else None
+    saved = _saved(directory / CHECKPOINTS if unfinished else directory)
     changes = input or {}
     try:
-        pipeline = _load_hugging_face(directory, changes) if saved is None else _load_saved(directory, saved, changes)
+        pipeline = _load_hugging_face(directory, changes) if saved is None else _load_saved(directory, saved, changes, best)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise RamifyError(
             f"{directory}: the values of {CONFIG} or the weights are not those of such a model "
@@ -255,10 +278,58 @@ def encoder_of(source: str | Path) -> EncoderStart:
 
 
 def _locate(source: str | Path) -> Path:
-    directory = Path(source)
-    if (directory / "run.json").exists() and not (directory / CONFIG).exists():
-        raise RamifyError(f"{directory} is a run that has not finished: resume it with `ramify train … --resume`.")
-    return hf.locate(source)
+    """The directory of a complete model."""
+    directory = hf.locate(source)
+    if _is_unfinished(directory):
+        raise RamifyError(f"{directory} is a run that has not finished. {_resuming(directory)}")
+    return directory
+
+
+def _check_own_model(directory: Path) -> None:
+    """Raise if a folder holds the seeds of a run, or other variants of it, of which none was copied to it yet."""
+    runs = sorted(file.parent for file in directory.glob(f"*/{RUN_FILE}"))
+    if runs and not (directory / CONFIG).exists() and not (directory / RUN_FILE).exists():
+        raise RamifyError(
+            f"{directory} holds no model yet, only runs: {', '.join(run.name for run in runs)}. Name one of these, or resume "
+            f"the others. {_resuming(runs[0])}"
+        )
+
+
+def _is_unfinished(directory: Path) -> bool:
+    return (directory / RUN_FILE).exists() and not (directory / CONFIG).exists()
+
+
+def _best_so_far(directory: Path) -> BestWeights:
+    """The best weights of a run that has not finished; a line on stderr describes them."""
+    best = best_weights(directory, _say)
+    settings = directory / CHECKPOINTS / CONFIG
+    if best is None or not settings.exists():
+        lacks = "no checkpoint yet" if best is None else f"no {settings}"
+        raise RamifyError(f"{directory} is a run that has not finished and has {lacks}. {_resuming(directory)}")
+    measured = "not measured on dev yet"
+    if best.value is not None:
+        measured = f"{read_json(settings, A_RUN)[CHOSEN_BY][best.stage].replace('_', ' ')} {best.value:.4f}"
+    _say(
+        f"{directory} is a run that has not finished, so its best weights so far are loaded: of step {best.step}, {measured}. "
+        f"{_resuming(directory)}"
+    )
+    return best
+
+
+A_RUN = "a run"
+
+
+def _resuming(directory: Path) -> str:
+    """The remedy for a run that has not finished."""
+    environment = read_json(directory / RUN_FILE, A_RUN).get("environment", {})
+    command = environment.get("command", "")
+    if not command.startswith("ramify train "):
+        return "Resume it with the command that started it and --resume."
+    return f"Resume it with: {command.removesuffix(' --resume')} --resume"
+
+
+def _say(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
 
 
 def _saved(directory: Path) -> Saved | None:
@@ -291,19 +362,20 @@ def _settings(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
     return from_record(kind, {name: value for name, value in record.items() if name != "name"})
 
 
-def _load_saved(directory: Path, saved: Saved, changes: Mapping[str, Any]) -> Pipeline:
+def _load_saved(directory: Path, saved: Saved, changes: Mapping[str, Any], best: BestWeights | None) -> Pipeline:
+    """The model of a directory, or with its `best` weights so far."""
     tokenizer = _tokenizer(directory, saved.model.vocab_size)
     if saved.pieces != tokenizer.pieces_hash:
         raise RamifyError(
             f"{directory}: tokenizer.json has other pieces, or other ids of them, than the model was saved with. Restore the "
             "tokenizer that was saved with the model."
         )
-    tensors = hf.read_tensors(directory)
+    tensors = hf.read_tensors(directory, None if best is None else [best.file])
     _check_sizes(saved.model, tensors, directory)
     backbone = saved.model.build()
     input = _input(type(saved.parts["input"]), vars(saved.parts["input"]), changes, backbone, directory)
     pipeline = saved.task_kind.build(backbone, tokenizer, saved.parts | {"input": input})
-    load_own_tensors(pipeline.module, tensors, directory / WEIGHTS)
+    load_own_tensors(pipeline.module, tensors, directory / WEIGHTS if best is None else best.file)
     pipeline.kind = saved.kind
     return pipeline
 
@@ -528,10 +600,14 @@ def push_to_hub(directory: str | Path, repo: str, *, private: bool = False, run_
             f"{directory} holds no model that Ramify saved. Name the directory of a finished run, or one that "
             "`ramify.save` wrote."
         )
+    files = [CONFIG, WEIGHTS, TOKENIZER, ROLES_FILE, CARD, *([RUN_FILE] if run_record else [])]
     api = HfApi()
-    address = api.create_repo(repo, private=private, exist_ok=True)
-    files = [CONFIG, WEIGHTS, TOKENIZER, ROLES_FILE, CARD, *(["run.json"] if run_record else [])]
-    api.upload_folder(folder_path=str(directory), repo_id=repo, allow_patterns=files)
+    try:
+        address = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(folder_path=str(directory), repo_id=repo, allow_patterns=files)
+    except Exception as error:
+        reason, remedy = hf.hub_failure(error)
+        raise RamifyError(f"{directory} cannot be uploaded as {repo}: {reason}. {remedy}.") from None
     return str(address)
 
 

@@ -63,7 +63,7 @@ def test_page_holds_every_weight(ramify, trees_path, tmp_path):
     ask = ("attention", "tree-mlm-small", "--data", trees_path, "--node", "n2")
     status, printed, err = ramify(*ask, "--out", out)
     assert (status, printed) == (0, ""), err
-    assert "41 pictures of heads" in err
+    assert err == f"page: {out}\n"
     status, printed, err = ramify(*ask, "--json")
     assert (status, err) == (0, "")
     answer = json.loads(printed)
@@ -125,7 +125,6 @@ def test_one_head_of_a_text(ramify, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--text", "Tea."), "there is nowhere to write"),
         (("--json",), "Missing option '--data'. Name a node with --data and --node, or give a text"),
         (("--json", "--text", "Tea.", "--node", "n2"), "--text is a text of its own, but --node names a node"),
         (("--json", "--text", "Tea.", "--out", "-"), "--out - would mix with the results"),
@@ -141,6 +140,20 @@ def test_wrong_requests(ramify, options, message):
     status, printed, err = ramify("attention", "tree-mlm-small", *options)
     assert (status, printed, message in err) == (2, "", True), err
     assert "Traceback" not in err
+
+
+def test_the_page_has_a_name_of_its_own(ramify, trees_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    trees = trees_path.rename(tmp_path / "in" / "talks.jsonl")
+    for given, page in ((("--text", "Tea."), "attention.html"), (("--data", trees, "--node", "n2"), "in/talks.attention.html")):
+        for _ in range(2):  # it replaces its own page
+            status, printed, err = ramify("attention", "tree-mlm-small", *given, "--layer", 1)
+            assert (status, printed, err) == (0, "", f"page: {tmp_path / page if 'in' in page else page}\n")
+    (tmp_path / "attention.html").write_text("mine")
+    status, _, err = ramify("attention", "tree-mlm-small", "--text", "Tea.")
+    assert (status, (tmp_path / "attention.html").read_text()) == (2, "mine")
+    assert "error: attention.html exists, and would be overwritten. Name the file to write with --out" in err
 
 
 def test_models_without_texts(ramify):

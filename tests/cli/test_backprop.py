@@ -97,9 +97,9 @@ def test_decimal_vectors_and_pictures(ramify, tmp_path):
     _, out, _ = ramify("backprop", "sum(x * x)", "x=[1, 2.5]", "--decimal", "9", "--json")
     assert json.loads(out)["gradients"] == {"x": ["2", "5.0"]}
     status, _, err = ramify(
-        "backprop", "x*2", "x=3", "--decimal", "9", "--svg", tmp_path / "a.svg", "--html", tmp_path / "a.html"
+        "backprop", "x*2", "x=3", "--decimal", "9", "--out", tmp_path / "a.svg", "--out", tmp_path / "a.html"
     )
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, f"drawn: {tmp_path / 'a.svg'}\ndrawn: {tmp_path / 'a.html'}\n")
     assert "z = 2" in (tmp_path / "a.svg").read_text("utf-8")
 
 
@@ -250,9 +250,9 @@ def test_many_orders_are_counted(ramify):
         (("x * 2", "x=[1,2]"), "v3 has the shape (2,), but a backward pass starts from a single number. Sum it first"),
         (("a = b*x; b = a; b", "x=1"), "the graph has a cycle: a → b → a"),
         (("gelu(x)", "x=1", "--decimal", "9"), "gelu does not support decimals"),
-        (("+".join(["x"] * 500), "x=1", "--svg", "never.svg"), "too large to draw"),
-        (("x", "x=1", "--svg", "."), "names no file"),
-        (("x", "x=1", "--svg", "absent/graph.svg"), "cannot write absent/graph.svg"),
+        (("+".join(["x"] * 500), "x=1", "--out", "never.svg"), "too large to draw"),
+        (("x", "x=1", "--out", "."), "--out . does not end in .svg or .html"),
+        (("x", "x=1", "--out", "absent/graph.svg"), "cannot write absent/graph.svg"),
         (("x", "x=one", "--decimal", "9"), "'one' is neither a number nor a list"),
         (("x", "x=sNaN", "--decimal", "9"), "'sNaN' is neither"),
         (("x + 1e99999999999999999999", "x=1", "--decimal", "9"), "the number at position 5"),
@@ -261,7 +261,7 @@ def test_many_orders_are_counted(ramify):
         ((), "backprop needs a formula"),
         (("x", "x=1", "--seed", "3"), "--seed 3 draws the masks of dropout, which the formula does not use. Remove --seed"),
         (("--arcs", "1-2", "x"), "--arcs describes a graph without functions, so a formula has no meaning"),
-        (("--arcs", "1-2", "--html", "never.html"), "so --html has no meaning. Remove one of the two"),
+        (("--arcs", "1-2", "--out", "never.html"), "so --out has no meaning. Remove one of the two"),
         (("--arcs", "1-2,2-3,3-1"), "--arcs: the graph has a cycle: 1 → 2 → 3 → 1. Remove an arc"),
         (("--arcs", "1-2,3-"), "--arcs: '3-' at position 5 is not an arc. Write PARENT-CHILD"),
     ],
@@ -289,7 +289,7 @@ def browse(page, *options):
 @NEEDS_BROWSER
 def test_page_in_a_browser(ramify, tmp_path):
     page = tmp_path / "passes.html"
-    ramify("backprop", SLIDE, "x=1", "y=2", "--html", page, "--svg", tmp_path / "graph.svg")
+    ramify("backprop", SLIDE, "x=1", "y=2", "--out", page, "--out", tmp_path / "graph.svg")
     content = page.read_text("utf-8")
     # Go to the last step, as a user would by clicking.
     page.write_text(content.replace("show();\n</script>", "go(99);\n</script>"), "utf-8")
@@ -321,7 +321,7 @@ parent.postMessage({
 def test_page_fits_every_screen(ramify, tmp_path, scheme):
     page, frames = tmp_path / "passes.html", tmp_path / "frames.html"
     formula = "h = tanh(2x + y); sum(softmax(w @ v)) + (hy + 3 - x)^2 + hh + x"
-    ramify("backprop", formula, "x=0.5", "y=2", "w=[[1,2],[3,4]]", "v=[0.25,-1]", "--html", page)
+    ramify("backprop", formula, "x=0.5", "y=2", "w=[[1,2],[3,4]]", "v=[0.25,-1]", "--out", page)
     page.write_text(page.read_text("utf-8").replace("show();\n</script>", f"show();\n{MEASURE}</script>"), "utf-8")
     screens = (390, 768, 1280, 1920)
     frames.write_text(

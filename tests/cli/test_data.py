@@ -162,7 +162,7 @@ def test_show_tells_what_was_taken_for_front_matter(ramify, tmp_path):
 
 
 def test_stats(ramify, folder, tmp_path):
-    status, out, _ = ramify("data", "stats", folder, "--json", "--plot", tmp_path / "shape.svg")
+    status, out, _ = ramify("data", "stats", folder, "--json", "--out", tmp_path / "shape.svg")
     found = json.loads(out)
     assert status == 0
     assert (found["trees"], found["nodes"], found["skipped"], found["read"]) == (1, 5, {}, 5)

@@ -1,6 +1,5 @@
 """`ramify disentangle`: a log in, conversations out."""
 
-import io
 import json
 import os
 import re
@@ -1134,10 +1133,11 @@ def test_a_log_from_standard_input_is_printed_as_text(ramify, in_place_of, log, 
             status, out, err = ramify(*command, name)
         assert status == 0, err
         assert out.startswith("=== ")
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x")))
-    status, _, err = ramify(*command, "-", "--to", "html")
-    assert status == 2
-    assert "--to html has no file to write to, as standard input has no folder. Name a file with --out" in err
+    monkeypatch.chdir(log.parent)
+    with open(log, encoding="utf-8") as stdin, in_place_of(0, stdin):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        status, _, err = ramify(*command, "-", "--to", "html")
+    assert (status, err.endswith("\ndisentangle.html\n"), (log.parent / "disentangle.html").exists()) == (0, True, True), err
 
 
 def test_texts_are_no_chats(ramify, model, tmp_path):

@@ -271,8 +271,35 @@ def test_the_page_does_not_mix_with_results(agent, text):
     assert "--out - would mix" in refusal("coherence", agent, text, "--out", "-")
 
 
+def test_documents_that_are_decoded_to_nothing_are_said(agent, tmp_path, monkeypatch):
+    file = tmp_path / "note.txt"
+    file.write_text("The boat came in. Nobody waved.\n")
+    monkeypatch.setattr("ramify.inference.documents.pipeline.as_text", lambda *args: " ")
+    shown = call("reconstruct", agent, file, "--level", "sentence")
+    assert "note: the model wrote nothing for 2 of 2 texts; the first is text 1." in shown.stderr
+    assert [node["empty"] for node in answer("reconstruct", agent, file, "--level", "sentence")["nodes"]] == [True, True]
+    monkeypatch.setattr("ramify.inference.documents.pipeline.texts_of_nodes", lambda *args: iter([""]))
+    assert answer("copyedit", agent, file)["empty"]
+    assert "note: the model wrote nothing: the text is empty." in call("copyedit", agent, file).stderr
+
+
+@pytest.mark.parametrize("command", ["coherence", "copyedit"])
+def test_a_page_is_drawn_beside_the_document(agent, tmp_path, command, monkeypatch):
+    file, page = tmp_path / "note.txt", tmp_path / f"note.{command}.html"
+    file.write_text("The boat came in. Nobody waved.\n")
+    assert not page.exists() if answer(command, agent, file) else None
+    assert f"page: {page}\n" in call(command, agent, file).stderr
+    assert page.read_text().startswith("<!doctype html>")
+    monkeypatch.setattr("ramify.report.vector_tree.MAX_SHOWN", 1)
+    monkeypatch.setattr("ramify.report.text_trees.MAX_SHOWN", 1)
+    shown = call(command, agent, file)
+    assert "note: no page: the page would hold" in shown.stderr
+    assert shown.stdout
+    assert "the page would hold" in refusal(command, agent, file, "--out", page)
+
+
 def test_the_page_does_not_replace_the_input(agent, text):
-    assert "is also the input" in refusal("coherence", agent, text, "--out", text)
+    assert "is also an input" in refusal("coherence", agent, text, "--out", text)
     assert text.read_text() == TEXT
 
 
@@ -539,7 +566,7 @@ def test_coherence_is_the_mean_of_nodes_with_several_children(agent, text):
 def test_copyedited_texts_are_drawn_and_escaped(loud, tmp_path):
     file, page = tmp_path / "letter.txt", tmp_path / "page.html"
     file.write_text("The <b>boat</b> came in. Nobody waved.\n\nThe wind rose.\n")
-    result = call("copyedit", loud, file, "--epsilon", 1, "--passes", 3, "--html", page)
+    result = call("copyedit", loud, file, "--epsilon", 1, "--passes", 3, "--out", page)
     assert "of tokens changed" in result.stderr
     assert "coherence " in result.stderr
     drawn = page.read_text()

@@ -117,7 +117,7 @@ def test_copyediting_comes_before_the_text_and_can_be_turned_off(generator, stor
 
 def test_generated_texts_are_drawn(generator, tmp_path):
     page = tmp_path / "page.html"
-    shown = call("generate", generator, "--level", "chapter", "--count", 2, "--html", page)
+    shown = call("generate", generator, "--level", "chapter", "--count", 2, "--out", page)
     assert "nearest in training: d" in shown.stdout
     drawn = page.read_text()
     assert drawn.count("Before copyediting") == drawn.count("After copyediting") == 2
@@ -229,7 +229,7 @@ def test_a_run_without_its_data_asks_for_them(generator, tmp_path):
         (("--level", "paragraph"), "--level paragraph needs a model with generators of documents (`ramify train agent-gan`)"),
         (("--count", 2), "--count 2 needs a model with generators"),
         (("--copyedit", 3), "--copyedit 3 needs a model with generators"),
-        (("--html", "page.html"), "--html page.html needs a model with generators"),
+        (("--out", "page.html"), "--out page.html needs a model with generators"),
         (("--data", "data"), "--data data needs a model with generators"),
     ],
 )

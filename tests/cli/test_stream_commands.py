@@ -1,11 +1,13 @@
 """Commands on models of running text: train, evaluate, score, generate, fill-mask, embed, report."""
 
 import json
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import ramify
 from fixtures import built
 from fixtures.commands import call, refusal
 from fixtures.running import WORDS, documents
@@ -144,6 +146,19 @@ def test_generate(language_model, xlnet):
     assert "seed=" in refusal("generate", language_model, "--seed", 2**63)
     assert "note:" in call("generate", xlnet, "--tokens", 2).stderr
     assert "top_p" in refusal("generate", xlnet, "--tokens", 2, "--top-p", 2)
+
+
+def test_a_text_without_a_token_is_said(language_model):
+    model: Any = ramify.load(language_model)
+    words = ("generate", language_model, "--prompt", "the", "--tokens", 3)
+    every = [word for piece in model.tokenizer.ids for word in ("--stop", piece)]
+    found = call(*words, *every)
+    assert (found.stdout, "note: the model wrote nothing: the text is empty." in found.stderr) == ("\n", True)
+    found = json.loads(call(*words, *every, "--json").stdout)
+    assert (found["text"], found["tokens"], found["empty"]) == ("", 0, True)
+    blank, other = model.generate(["the", "the"], tokens=3, stop=[*model.tokenizer.ids])
+    assert blank.empty
+    assert other.notes[-1].startswith("the model wrote nothing")
 
 
 def test_generated_text_is_printed_as_it_comes(language_model, monkeypatch):

@@ -609,7 +609,10 @@ def test_folders_without_a_model_are_refused(ramify, trees_path, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     for model, message in (
-        (tmp_path / "run", "is a run that has not finished: resume it with `ramify train … --resume`."),
+        (
+            tmp_path / "run",
+            "is a run that has not finished and has no checkpoint yet. Resume it with the command",
+        ),
         (tmp_path / "nowhere", "nowhere does not exist: it is neither a directory here, nor a hub id"),
         (trees_path, "is a file"),
     ):

@@ -236,7 +236,6 @@ def test_attention_to_the_source(ramify, run, tmp_path):
         ("decoder", "self"),
         ("decoder", "cross"),
     ]
-    assert "6 pictures of heads" in err
     page = out.read_text()
     assert "reads this text as the source of this target: “be &lt;b&gt; ba”" in page
     titles = ("Encoder: self-attention", "Decoder: self-attention", "Decoder: attention to the source")

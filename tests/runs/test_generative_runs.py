@@ -298,6 +298,7 @@ def test_a_translation_is_what_the_search_finds(trained):
         one, other = ([translation.score for translation in answer.translations] for answer in answers)
         assert one == pytest.approx(other)
     assert together[1].translations == ()
+    assert together[0].notes[-1] == "the model wrote nothing for 1 of 4 texts; the first is text 2."
     scores = [translation.score for translation in together[0].translations]
     assert scores == sorted(scores, reverse=True)
     assert len(scores) == 3

@@ -30,6 +30,7 @@ from ramify.recipes import RECIPES
 from ramify.runs import execute
 from ramify.runs.comment_trees.run import CommentTreeRun
 from ramify.runs.streams.run import StreamRun
+from ramify.tensors import load_tensors
 from ramify.tokenizer import Tokenizer
 from ramify.training.config import PhaseSettings, TrainConfig
 from ramify.training.metrics_log import read_metrics
@@ -348,7 +349,7 @@ def test_execution(store, tmp_path, recipe):
     [{}, {"model__output_attention": "true", "task__own_words": "0.3", "task__reply_words": "0.2", "task__masking": "content"}],
     ids=["paper", "additions"],
 )
-def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path, settings):
+def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path, capsys, settings):
     run = small(store, model__dropout="0.1", **settings)
     execute(run, tmp_path / "straight", cpu=True)
 
@@ -360,8 +361,20 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path, settings
     _, progress = execute(run, out, cpu=True, report=interrupt)
     assert progress.step < 6
     assert not (out / "config.json").exists()
-    with pytest.raises(RamifyError, match="has not finished"):
-        ramify.load(out)
+    capsys.readouterr()
+    model = ramify.load(out)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"of step {progress.best_step}, dev loss {progress.best:.4f}. Resume it with the command" in said
+    best = load_tensors(out / "best.safetensors")
+    assert all(torch.equal(tensor, best[name]) for name, tensor in hub.own_tensors(model.module).items())
+    assert (model.kind, model.tokenizer.json) == ("comment-trees", (out / "tokenizer.json").read_text())
+    record = json.loads((out / "run.json").read_text())
+    record["environment"]["command"] = "ramify train tree-mlm --out 'a run'"
+    (out / "run.json").write_text(json.dumps(record))
+    with pytest.raises(
+        RamifyError, match=r"runs: stopped, straight\. Name one .* with: ramify train tree-mlm --out 'a run' --resume$"
+    ):
+        ramify.load(tmp_path)
     with pytest.raises(RamifyError, match=r"already holds a run\. Add --resume"):
         execute(run, out, cpu=True)
     with pytest.raises(RamifyError, match=r"other settings \(stages\)"):

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from fixtures import discussions, forest, tree_task, words_task
 from ramify import hub
+from ramify.checkpoints import checksum
 from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.tasks.masked_lm import MaskedLM
-from ramify.training.checkpoints import checksum
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ class Graph(Generic[NodeT]):
     # --- inspection ---
 
     def _repr_html_(self) -> str | None:
-        """The page of `ramify backprop --html`, for notebooks; None if the graph has no page (`drawing.as_page` says when)."""
+        """The page of `ramify backprop --out`, for notebooks; None if the graph has no page (`drawing.as_page` says when)."""
         from ramify.autograd.drawing import as_frame
 
         try:

@@ -65,12 +65,12 @@ FORMS: dict[str, Form] = {
     "attention": attention.FORM,
     "reconstruct": reconstruct.FORM,
     "coherence": coherence.FORM,
+    "copyedit": copyedit.FORM,
 }
 """The form of the command of each verb. Commands of other verbs print JSON."""
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed.embed,
-    "copyedit": copyedit.copyedit,
     "nearest": nearest.nearest,
     "predict": predict.predict,
     "disentangle": disentangle.disentangle,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import Json, check_beside
+from ramify.cli.shared import Json, check_beside, file_kind, tell
+from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,51 +18,72 @@ if TYPE_CHECKING:
     from ramify.autograd.values import Array
 
 MAX_DIGITS = 10_000
+DIGITS = 12
+"""Digits that are shown without `--decimal`."""
 GUARDS = (10, 50, 200, 1000, 5000)
 """Numbers of additional digits, tried in turn until the shown digits no longer change."""
 MAX_ORDERS = 1000
 
 
+Formula = Annotated[
+    str | None,
+    typer.Argument(help='The formula, such as "(x+y)xy^2" or "s = x + y; s * s".', show_default=False),
+]
+
+Values = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME=VALUE…", help="The values of the inputs: numbers or nested lists, such as x=1 w=[[1,2],[3,4]]."
+    ),
+]
+
+Decimal = Annotated[
+    int | None,
+    typer.Option(
+        "--decimal",
+        metavar="DIGITS",
+        min=1,
+        max=MAX_DIGITS,
+        help="Compute with decimal numbers of unlimited range and show this many digits. JSON holds them as strings.",
+    ),
+]
+
+Out = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--out",
+        help="Also draw the graph into this file: a picture (.svg), or a page that shows both passes step by step (.html); "
+        "repeatable.",
+    ),
+]
+
+Orders = Annotated[bool, typer.Option("--orders", help=f"Also print the topological orders (at most {MAX_ORDERS:,}).")]
+
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Draw the masks of dropout from this seed. Without it, dropout returns its value, as in evaluation."
+    ),
+]
+
+Arcs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PARENT-CHILD,…",
+        help="Instead of a formula: the arcs of a graph, to print its inputs, parents, children and topological orders.",
+    ),
+]
+
+
 def backprop(
-    expression: Annotated[
-        str | None,
-        typer.Argument(help='The formula, such as "(x+y)xy^2" or "s = x + y; s * s".', show_default=False),
-    ] = None,
-    values: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE…", help="The values of the inputs: numbers or nested lists, such as x=1 w=[[1,2],[3,4]]."
-        ),
-    ] = None,
-    json_: Json = False,
-    decimal: Annotated[
-        int | None,
-        typer.Option(
-            "--decimal",
-            metavar="DIGITS",
-            min=1,
-            max=MAX_DIGITS,
-            help="Compute with decimal numbers of unlimited range and show this many digits. JSON holds them as strings.",
-        ),
-    ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Also draw the graph as an SVG file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write an HTML page that shows both passes step by step.")] = None,
-    orders: Annotated[
-        bool, typer.Option("--orders", help=f"Also print the topological orders (at most {MAX_ORDERS:,}).")
-    ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Draw the masks of dropout from this seed. Without it, dropout returns its value, as in evaluation."
-        ),
-    ] = None,
-    arcs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PARENT-CHILD,…",
-            help="Instead of a formula: the arcs of a graph, to print its inputs, parents, children and topological orders.",
-        ),
-    ] = None,
+    expression: Formula = None,
+    values: Values = None,
+    as_json: Json = False,
+    decimal: Decimal = None,
+    out: Out = None,
+    orders: Orders = False,
+    seed: Seed = None,
+    arcs: Arcs = None,
 ) -> None:
     """Compute the values and gradients of a formula in a forward and a backward pass over its graph.
 
@@ -73,50 +95,63 @@ def backprop(
 
     Example: ramify backprop "log(exp(2x^3 + 10))" x=42 --decimal 30
 
-    Example: ramify backprop "sum(softmax(w @ x) * t)" x=[1,2] w=[[1,0],[0,1]] t=[0,1] --html passes.html
+    Example: ramify backprop "sum(softmax(w @ x) * t)" x=[1,2] w=[[1,0],[0,1]] t=[0,1] --out passes.html
 
     Example: ramify backprop --arcs "1-3,1-5,2-4,3-4,4-6,5-6"
     """
     import numpy as np
 
     from ramify.autograd import GraphError
-    from ramify.autograd.drawing import as_page, as_svg
-    from ramify.autograd.values import decimals
-    from ramify.errors import RamifyError
-    from ramify.files import write_text
 
     if arcs is not None:
-        given = {"a formula": expression, "--decimal": decimal, "--svg": svg, "--html": html, "--seed": seed}
-        for name, value in given.items():
-            if value is not None:
-                raise RamifyError(
-                    f"--arcs describes a graph without functions, so {name} has no meaning. Remove one of the two."
-                )
-        return _print_graph(arcs, json_)
+        _check_alone({"a formula": expression, "--decimal": decimal, "--out": out or None, "--seed": seed})
+        return _print_graph(arcs, as_json)
     if expression is None:
         raise RamifyError('backprop needs a formula, such as "(x+y)xy^2" x=1 y=2, or the arcs of a graph: --arcs 1-3,2-3.')
-    for path, option in ((svg, "--svg"), (html, "--html")):
-        check_beside(path, option)
-    digits = decimal or 12
+    digits, given, files = decimal or DIGITS, values or [], _drawings(out or [])
     try:
         # Non-finite numbers are reported below.
         with np.errstate(all="ignore"):
-            graph = _exact(expression, values or [], seed, decimal) if decimal else _floats(expression, values or [], seed)
-            with decimals(digits):
-                if svg:
-                    write_text(svg, as_svg(graph, expression))
-                if html:
-                    write_text(html, as_page(graph, expression))
+            graph = _floats(expression, given, seed) if decimal is None else _exact(expression, given, seed, decimal)
+            _draw(graph, expression, digits, files)
     except GraphError as error:
         raise RamifyError(str(error)) from None
     if seed is not None and all(node.op != "dropout" for node in graph.nodes):
         raise RamifyError(f"--seed {seed} draws the masks of dropout, which the formula does not use. Remove --seed.")
     listed = _orders({node.name: [parent.name for parent in node.parents] for node in graph.nodes})[0] if orders else None
-    if json_:
+    if as_json:
         print(json.dumps(_as_json(graph) | ({} if listed is None else {"orders": listed})))
     else:
         print("\n".join([_table(graph, expression, digits), *(" ".join(order) for order in listed or [])]))
-    _report_not_finite(graph, lambda: _exact_graph(expression, values or [], seed, REMEDY_DIGITS))
+    _report_not_finite(graph, lambda: _exact_graph(expression, given, seed, REMEDY_DIGITS))
+
+
+def _check_alone(others: "Mapping[str, object]") -> None:
+    """Raise if `--arcs` stands beside an option of formulas."""
+    for name, value in others.items():
+        if value is not None:
+            raise RamifyError(f"--arcs describes a graph without functions, so {name} has no meaning. Remove one of the two.")
+
+
+def _drawings(out: "Sequence[Path]") -> "dict[Path, Callable[[Graph[Tensor], str], str]]":
+    """The function that draws each file of `--out`."""
+    from ramify.autograd.drawing import as_page, as_svg
+
+    for path in out:
+        check_beside(path, "--out")
+    return {path: file_kind(path, {".svg": as_svg, ".html": as_page}) for path in out}
+
+
+def _draw(
+    graph: "Graph[Tensor]", expression: str, digits: int, files: "Mapping[Path, Callable[[Graph[Tensor], str], str]]"
+) -> None:
+    from ramify.autograd.values import decimals
+    from ramify.files import write_text
+
+    with decimals(digits):
+        for path, draw in files.items():
+            write_text(path, draw(graph, expression))
+            tell(f"drawn: {path}")
 
 
 REMEDY_DIGITS = 18

@@ -1,14 +1,12 @@
 """`ramify coherence`: how well the parts of a document fit together."""
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ramify.cli.shared import check_page
-from ramify.cli.verbs import Asked, Form, say_counts
+from ramify.cli.verbs import Asked, Form, Page, say_counts
 from ramify.errors import counted, printable
 from ramify.inference.answers import ChildCoherence
 
@@ -18,7 +16,8 @@ SHOWN = 90
 HELP = """Judge how well the children of each node of a document fit together: sentences of a paragraph, and so on upwards.
 
 A score of 1 means that nothing looks replaced, 0 that everything does. A node has as many passes as children, so a book
-takes minutes; most of them go to the tokens of its sentences, which --level paragraph,chapter,document leaves out.
+takes minutes; most of them go to the tokens of its sentences, which --level paragraph,chapter,document leaves out. The page
+draws the document's tree, coloured by coherence.
 
 Example: ramify coherence runs/agent letter.txt --json
 
@@ -26,18 +25,10 @@ Example: ramify coherence runs/agent --data data/books --tree emma --level parag
 """
 
 
-def check(given: Mapping[str, Any]) -> None:
-    check_page(given["out"], "--out", given["file"])
-
-
-def write_page(asked: Asked) -> None:
+def draw(path: Path, asked: Asked) -> None:
     from ramify.report.vector_tree import write_vector_tree
 
-    say_counts(asked)
-    out = asked.given["out"]
-    if out is not None:
-        write_vector_tree(out, asked.items[0], asked.answer, asked.given["run"], asked.model.levels)
-        print(out, file=sys.stderr)
+    write_vector_tree(path, asked.items[0], asked.answer, asked.given["run"], asked.model.levels)
 
 
 def lines(asked: Asked) -> Iterator[str]:
@@ -67,9 +58,6 @@ def _least(children: Sequence[ChildCoherence] | None) -> str:
     return f" (least: {printable(name)} {score:.2f})"
 
 
-Page = Annotated[
-    Path | None, typer.Option("--out", help="Also draw the document's tree, coloured by coherence, as an HTML page.")
-]
 Top = Annotated[int, typer.Option(min=1, help="Number of nodes to print, the least coherent first (without --json).")]
 
-FORM = Form(HELP, lines, extra={"out": (Page, None), "top": (Top, 20)}, check=check, beside=write_page, progress="judging")
+FORM = Form(HELP, lines, extra={"top": (Top, 20)}, notes=say_counts, page=Page(draw), progress="judging")

@@ -1,17 +1,68 @@
 """`ramify copyedit`: a document whose nodes move towards what their siblings let expect."""
 
-import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.documents import Data, File, Run, TreeId, read_document, say_left_out, say_unknown
-from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json, check_page
-from ramify.cli.verbs import check_can, in_json, offers
+from ramify.cli.shared import tell
+from ramify.cli.verbs import Asked, Form, Page, say_counts
+from ramify.errors import RamifyError, printable
 
-Bank = Annotated[
+if TYPE_CHECKING:
+    from ramify.inference.base import Pipeline
+
+HELP = """Move every sentence, paragraph and chapter of a document a little towards its prediction from its siblings, and print
+the text that results (AGENT, section 4.3).
+
+Scores of both texts are printed on stderr: coherence as `ramify coherence` judges the nodes above sentences, perplexity
+under --judge, and the share of tokens that differ. The page draws both texts, with the coherence of each node and the changed
+words.
+
+Example: ramify copyedit runs/agent letter.txt --epsilon 0.2 --passes 3 --json
+
+Example: ramify copyedit runs/agent letter.txt --towards siblings_mean --judge runs/gpt --out letter.html
+"""
+
+
+def further(given: Mapping[str, Any], model: "Pipeline") -> dict[str, Any]:
+    """The known vectors of a data set, and the model that judges texts."""
+    import ramify
+    from ramify.dataset.store import Store
+
+    knowing: Any = model
+    bank, judge = given["bank"], given["judge"]
+    judging = None if judge is None else ramify.load(judge, device=given["device"])
+    if judging is not None and "score" not in judging.verbs:
+        raise RamifyError(
+            f"--judge {judge} holds a model that scores no texts; it can {', '.join(judging.verbs)}. Choose a language model, "
+            "such as one that `ramify train gpt` or `ramify train xlnet` makes."
+        )
+    return {"judge": judging, "known": None if bank is None else knowing.known_vectors(Store.open(bank))}
+
+
+def draw(path: Path, asked: Asked) -> None:
+    from ramify.report.text_trees import write_copyedited
+
+    write_copyedited(path, asked.answer, asked.given["run"])
+
+
+def lines(asked: Asked) -> Iterator[str]:
+    """The text, and behind it the scores on stderr."""
+    answer = asked.answer
+    yield from map(printable, answer.after.text.split("\n"))
+    tell(_change("coherence", answer.before.coherence, answer.after.coherence, ".3f"))
+    if asked.given["judge"] is not None:
+        tell(_change("perplexity", answer.before.perplexity, answer.after.perplexity, ",.1f"))
+    tell(f"{answer.change_rate:.1%} of tokens changed")
+
+
+def _change(name: str, before: float | None, after: float | None, form: str) -> str:
+    return f"{name} {' → '.join('–' if value is None else f'{value:{form}}' for value in (before, after))}"
+
+
+BANK = Annotated[
     Path | None,
     typer.Option(
         "--bank",
@@ -19,104 +70,20 @@ Bank = Annotated[
         "beside it.",
     ),
 ]
+JUDGE = Annotated[
+    str | None,
+    typer.Option(
+        "--judge", help="Another model that scores texts, such as a gpt or an xlnet: it measures the perplexity of both texts."
+    ),
+]
 
-
-@offers("copyedit")
-def copyedit(
-    run: Run,
-    file: File = None,
-    data: Data = None,
-    tree: TreeId = None,
-    epsilon: float = 0.1,
-    passes: int = 1,
-    order: Literal["per_level", "traversal"] = "per_level",
-    propagate: Literal["regenerate", "delta"] = "delta",
-    update: Literal["simultaneous", "sequential"] = "simultaneous",
-    towards: Literal["masked", "siblings_mean", "random_vector", "noise"] = "masked",
-    prediction: Literal["raw", "rescaled", "bank_mean", "snap"] = "raw",
-    passing: Literal["raw", "rescaled", "bank_mean", "snap"] = "raw",
-    lowest: Literal["sentence", "token"] = "sentence",
-    seed: int = 0,
-    bank: Bank = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            help="Another model that scores texts, such as a gpt or an xlnet: it measures the perplexity of both texts."
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", help="Also draw both texts as an HTML page: coherence of each node, changed words."),
-    ] = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Move every sentence, paragraph and chapter of a document a little towards its prediction from its siblings, and print the
-    text that results (AGENT, section 4.3).
-
-    Scores of both texts are printed on stderr: coherence as `ramify coherence` judges the nodes above sentences, perplexity
-    under --judge, and the share of tokens that differ.
-
-    Example: ramify copyedit runs/agent letter.txt --epsilon 0.2 --passes 3 --json
-
-    Example: ramify copyedit runs/agent letter.txt --towards siblings_mean --judge runs/gpt --html letter.html
-    """
-    import ramify
-    from ramify.dataset.store import Store
-    from ramify.errors import RamifyError
-    from ramify.report.text_trees import write_copyedited
-    from ramify.tokenizer import UnknownTokens
-
-    check_page(html, "--html", file)
-    model: Any = ramify.load(run, device=device)
-    check_can(model, "copyedit", run, {})
-    judging = None if judge is None else ramify.load(judge, device=device)
-    if judging is not None and "score" not in judging.verbs:
-        raise RamifyError(
-            f"--judge {judge} holds a model that scores no texts; it can {', '.join(judging.verbs)}. Choose a language model, "
-            "such as one that `ramify train gpt` or `ramify train xlnet` makes."
-        )
-    document = read_document(model, file, data, tree)
-    known = None if bank is None else model.known_vectors(Store.open(bank))
-    levels = len(model.levels) - 1
-    with bar("copyediting", passes * levels) as advance:
-        answer = model.copyedit(
-            document,
-            epsilon=epsilon,
-            passes=passes,
-            order=order,
-            propagate=propagate,
-            update=update,
-            towards=towards,
-            prediction=prediction,
-            passing=passing,
-            lowest=lowest,
-            seed=seed,
-            known=known,
-            judge=judging,
-            progress=advance,
-        )
-    say_unknown(UnknownTokens(answer.unknown_tokens, answer.tokens), str(file or document.id))
-    say_left_out(answer.children_left_out)
-    for note in answer.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if html is not None:
-        write_copyedited(html, answer, run)
-        print(html, file=sys.stderr)
-    if as_json:
-        print(in_json(answer))
-        return
-    print(printable_lines(answer.after.text))
-    pairs = [("coherence", answer.before.coherence, answer.after.coherence, ".3f")]
-    pairs += [("perplexity", answer.before.perplexity, answer.after.perplexity, ",.1f")] if judge is not None else []
-    for name, before, after, form in pairs:
-        shown = " → ".join("–" if value is None else f"{value:{form}}" for value in (before, after))
-        print(f"{name} {shown}", file=sys.stderr)
-    print(f"{answer.change_rate:.1%} of tokens changed", file=sys.stderr)
-
-
-def printable_lines(text: str) -> str:
-    """A text with its line breaks, without control characters."""
-    from ramify.errors import printable
-
-    return "\n".join(printable(line) for line in text.split("\n"))
+FORM = Form(
+    HELP,
+    lines,
+    extra={"bank": (BANK, None), "judge": (JUDGE, None)},
+    further=further,
+    notes=say_counts,
+    page=Page(draw),
+    progress="copyediting",
+    total=lambda model, items, given: given["passes"] * (len(model.levels) - 1),
+)

@@ -275,7 +275,9 @@ def show(
 def stats(
     folder: Folder,
     as_json: Json = False,
-    plot: Annotated[Path | None, typer.Option(help="Also plot depth, width and length into a .png, .svg or .pdf file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also plot depth, width and length into a .png, .svg or .pdf file.")
+    ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -289,18 +291,19 @@ def stats(
 ) -> None:
     """Count trees, nodes and posts left out, and measure depth, width and length.
 
-    Example: ramify data stats data/reddit --plot shape.svg --tokenizer runs/reddit
+    Example: ramify data stats data/reddit --out shape.svg --tokenizer runs/reddit
     """
     from ramify.dataset import Store
     from ramify.dataset import statistics as shape
 
-    check_beside(plot, "--plot")
+    check_beside(out, "--out")
     store = Store.open(folder)
     counts = shape.statistics(store)
     if tokenizer is not None:
         counts["tokens"] = _tokens(store, tokenizer, max_tokens)
-    if plot is not None:
-        shape.plot(store, plot)
+    if out is not None:
+        shape.plot(store, out)
+        tell(f"plot: {out}")
     if as_json:
         print(json.dumps(counts, ensure_ascii=False))
         return

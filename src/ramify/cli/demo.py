@@ -83,7 +83,7 @@ def demo(
 
 def _claim(out: Path) -> None:
     """Mark the folder as the demo's and remove the run of an earlier demo. Raises if the folder holds anything else."""
-    from ramify.runs.base import RUN_FILE
+    from ramify.hub import RUN_FILE
 
     mark = out / ".ramify-demo"
     if mark.exists():
@@ -122,9 +122,9 @@ def _train(data: Path, out: Path, steps: int) -> tuple[dict[str, Any], list[dict
     import json
 
     from ramify.cli.progress import progress_display
+    from ramify.hub import RUN_FILE
     from ramify.recipes import RECIPES
     from ramify.runs import execute
-    from ramify.runs.base import RUN_FILE
     from ramify.runs.curves import train_loss
     from ramify.tasks.masked_lm import MaskedLM
     from ramify.training.metrics_log import read_metrics

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice, pairwise
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -21,7 +21,10 @@ from ramify.cli.shared import (
     LogPattern,
     Precision,
     Verbose,
+    beside,
+    check_out,
     file_kind,
+    is_stream,
     reader_options,
     redecide,
     tell,
@@ -171,11 +174,13 @@ def disentangle(
     from ramify.nn.precision import autocast
 
     kind, out = _find_output(to, out, logs, live)
-    _check_out(out)
+    check_out(out)
+    if not out.parent.is_dir():
+        raise RamifyError(f"--out {out}: the folder {out.parent} does not exist. Create it, or choose another file.")
     options = reader_options(option, pattern, column)
     inputs = readers.open_inputs(logs, format, options, unannotated=True, verbose=verbose, tell=tell)
     _check_chat(inputs.format)
-    _check_no_input(out, inputs)
+    check_out(out, _inputs_read(inputs))
     models = [_loaded(source, settings, device) for source in model or [str(LINKS)]]
     names = ", ".join(Path(source).name for source in model or ())
     if every is not None and not live:
@@ -227,45 +232,15 @@ class _Links:
 def _find_output(to: Output | None, out: Path | None, logs: list[Path], live: bool) -> tuple[Output, Path]:
     """The kind of output, and the file to write."""
     if out is None:
-        from_stream = any(map(_is_stream, logs))
+        from_stream = any(map(is_stream, logs))
         to = to or ("jsonl" if live else "text" if from_stream else "html")
-        return to, STANDARD if live or (from_stream and to != "html") else _beside(logs, to)
+        if live or (from_stream and to != "html"):
+            return to, STANDARD
+        return to, beside(None, ".disentangle.html") if from_stream else beside(logs[0], BESIDE[to])
     # A live channel has an output of its own, unless the file says otherwise.
     if live and not any(out.name.endswith(ending) for ending in ENDINGS if ending != str(STANDARD)):
         return to or "jsonl", out
     return to or file_kind(out, ENDINGS, "--to"), out
-
-
-def _is_stream(log: Path) -> bool:
-    """Whether a log is standard input, a pipe or a device, beside which no file can stand."""
-    return (
-        log == STANDARD or log.parts[:2] in (("/", "dev"), ("/", "proc")) or (log.exists() and not log.is_dir() | log.is_file())
-    )
-
-
-def _beside(logs: list[Path], to: Output) -> Path:
-    """A file beside the first log that is new, or a page that this command wrote earlier."""
-    from ramify.readers.annotation import unpacked
-    from ramify.report.conversations import is_conversations
-
-    if any(map(_is_stream, logs)):
-        raise RamifyError(f"--to {to} has no file to write to, as standard input has no folder. Name a file with --out.")
-    first = logs[0] if logs[0].name not in ("", "..") else logs[0].resolve()
-    name = unpacked(first.name)
-    out = first.with_name(f"{name if first.is_dir() else PurePath(name).stem}{BESIDE[to]}")
-    if out.exists() and not (to == "html" and is_conversations(out)):
-        raise RamifyError(
-            f"{out} exists, and would be overwritten. Name the file to write with --out, or remove this one first."
-        )
-    return out
-
-
-def _check_out(out: Path) -> None:
-    """Raise before any work is done if `out` cannot be written."""
-    if out.is_dir():
-        raise RamifyError(f"--out {out} is a folder. Name a file to write to.")
-    if not out.parent.is_dir():
-        raise RamifyError(f"--out {out}: the folder {out.parent} does not exist. Create it, or choose another file.")
 
 
 def _check_chat(known: "Format") -> None:
@@ -278,16 +253,14 @@ def _check_chat(known: "Format") -> None:
     raise RamifyError(f"--format {known.name} holds {held}, so there is nothing to disentangle. If the input is {hint}.")
 
 
-def _check_no_input(out: Path, inputs: "Inputs") -> None:
-    """Raise if `out` is one of the files that are read, annotations included."""
+def _inputs_read(inputs: "Inputs") -> list[Path]:
+    """The files that are read, annotations included."""
     from ramify import readers
 
     sources = [*readers.list_files(inputs.paths), *readers.list_files(inputs.given)]
     if "annotations" in inputs.format.options and inputs.format.yields == "logs":
         sources = [*sources, *inputs.format.load().beside(sources, inputs.options)]
-    for source in sources:
-        if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
-            raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")
+    return sources
 
 
 def _loaded(source: str, settings: list[str] | None, device: str) -> "Disentangler":

@@ -201,8 +201,8 @@ def run(
     """
     import ramify
     from ramify.dataset.store import Store
+    from ramify.hub import RUN_FILE
     from ramify.runs import kind_for
-    from ramify.runs.base import RUN_FILE
 
     check_beside(save, "--save")
     of_kinds: dict[str, Any] = {

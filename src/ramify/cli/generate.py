@@ -1,14 +1,12 @@
 """`ramify generate`: continue a text with a language model, or generate documents from noise."""
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import check_beside
-from ramify.cli.verbs import Asked, Form
+from ramify.cli.verbs import Asked, Form, Page
 from ramify.errors import RamifyError, printable
 from ramify.inference.answers import Generated, GeneratedTexts
 from ramify.inference.verbs import GENERATES
@@ -22,37 +20,34 @@ SHOWN = 200
 HELP = """Continue a text token by token, from left to right, and print the continuation; or generate documents from noise.
 
 Models with generators (`ramify train agent-gan`) make vectors of a level from noise, copyedit them, and decode them down to
-text. Each text is printed with its coherence and the training text whose vector is nearest to its own.
+text. Each text is printed with its coherence and the training text whose vector is nearest to its own. A page draws them
+before and after copyediting, each node with its coherence and its nearest neighbour.
 
 Example: ramify generate runs/lm --prompt "The moon" --tokens 40 --top-p 0.9 --seed 1
 
-Example: ramify generate runs/agent-gan --level paragraph --count 5 --seed 1 --html paragraphs.html
+Example: ramify generate runs/agent-gan --level paragraph --count 5 --seed 1 --out paragraphs.html
 """
-
-
-def check(given: Mapping[str, Any]) -> None:
-    check_beside(given["html"], "--html")
 
 
 def further(given: Mapping[str, Any], model: "Pipeline") -> dict[str, Any]:
     """The known vectors of the training data, for a model with generators."""
     from ramify.dataset.store import Store
 
-    data, html = given["data"], given["html"]
+    data = given["data"]
     if GENERATES not in model.abilities:
-        for option, value in (("--data", data), ("--html", html)):
-            if value is not None:
-                raise RamifyError(f"{option} {value} needs {GENERATES}, and {given['run']} holds none. Leave {option} out.")
+        if data is not None:
+            raise RamifyError(f"--data {data} needs {GENERATES}, and {given['run']} holds none. Leave --data out.")
         return {}
     knowing: Any = model
-    return {"known": knowing.known_vectors(Store.open(data or _training_data(given["run"]))), "versions": html is not None}
+    known = knowing.known_vectors(Store.open(data or _training_data(given["run"])))
+    return {"known": known, "versions": given["page"] is not None}
 
 
 def _training_data(run: str) -> str:
     """The data set that a run was trained on."""
     from ramify.dataset.store import Store
+    from ramify.hub import RUN_FILE
     from ramify.runs import read_run
-    from ramify.runs.base import RUN_FILE
 
     remedy = "Name the data set that the model was trained on with --data DIR; its nodes are the nearest neighbours."
     if not (Path(run) / RUN_FILE).is_file():
@@ -63,12 +58,10 @@ def _training_data(run: str) -> str:
     return data
 
 
-def write_page(asked: Asked) -> None:
-    if asked.given["html"] is not None:
-        from ramify.report.text_trees import write_generated
+def draw(path: Path, asked: Asked) -> None:
+    from ramify.report.text_trees import write_generated
 
-        write_generated(asked.given["html"], asked.answer, asked.given["run"])
-        print(asked.given["html"], file=sys.stderr)
+    write_generated(path, asked.answer, asked.given["run"])
 
 
 def lines(asked: Asked) -> Iterator[str]:
@@ -98,13 +91,5 @@ DATA = Annotated[
     Path | None,
     typer.Option("--data", help="Models with generators: the data set that they were trained on. Default: that of the run."),
 ]
-PAGE = Annotated[
-    Path | None,
-    typer.Option(
-        "--html",
-        help="Models with generators: also draw the texts as an HTML page, before and after copyediting, each node with its "
-        "coherence and its nearest neighbour.",
-    ),
-]
 
-FORM = Form(HELP, lines, extra={"data": (DATA, None), "html": (PAGE, None)}, check=check, further=further, beside=write_page)
+FORM = Form(HELP, lines, extra={"data": (DATA, None)}, further=further, page=Page(draw, GENERATES))

@@ -70,7 +70,7 @@ def predict(
         raise RamifyError(f"{given}. Name a file, or give one text with --text.")
     if other is not None and one is None:
         raise RamifyError("--text-pair is the second text of --text, which is not given. Add --text.")
-    kind = None if out is None else file_kind(out, KINDS, "another ending")
+    kind = None if out is None else file_kind(out, KINDS)
     model: Any = ramify.load(run, device=device)
     check_can(model, "predict", run, {})
     if one is not None:

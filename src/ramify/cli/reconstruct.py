@@ -23,7 +23,7 @@ def lines(asked: Asked) -> Iterator[str]:
         rest = "" if node.complete else ", not all of it decoded"
         yield f"{printable(node.id)}{accuracy}, {counted(node.predicted_length, 'token')} decoded{rest}"
         yield f"  text     {printable(node.text)}"
-        yield f"  decoded  {printable(node.reconstruction)}"
+        yield f"  decoded  {printable(node.reconstruction) or '(nothing)'}"
     known = [node.token_accuracy for node in answer.nodes if node.token_accuracy is not None]
     mean = f", {sum(known) / len(known):.1%} of tokens on average" if known else ""
     yield f"{counted(len(answer.nodes), answer.level)}{mean}"
@@ -32,7 +32,7 @@ def lines(asked: Asked) -> Iterator[str]:
 FORM = Form(
     HELP,
     lines,
-    beside=say_counts,
+    notes=say_counts,
     progress="decoding",
     total=lambda model, items, given: sum(node.kind == (given["level"] or model.levels[0]) for node in items[0].nodes),
 )

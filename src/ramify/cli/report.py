@@ -1,13 +1,12 @@
 """`ramify report`: draw the report of a run."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device
+from ramify.cli.shared import Device, check_out, tell
 
 
 def report(
@@ -20,16 +19,19 @@ def report(
         bool,
         typer.Option("--evaluate/--no-evaluate", help="Evaluate the model and fill masks, or draw only the training curves."),
     ] = True,
+    out: Annotated[Path | None, typer.Option("--out", help="HTML page to write. Default: report.html in the run.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Write the report.html of a run: curves, scores, examples, data and settings.
+    """Write the report of a run: curves, scores, examples, data and settings.
 
-    Example: ramify report runs/reddit --data data/reddit --split test
+    Example: ramify report runs/reddit --data data/reddit --split test --out test.html
     """
     from ramify.report import write_report
 
+    if out is not None:
+        check_out(out)
     with bar("evaluating", None) as advance:
         page = write_report(
-            run, data, split=split, draws=draws, comments=comments, evaluate=evaluate, device=device, progress=advance
+            run, data, out=out, split=split, draws=draws, comments=comments, evaluate=evaluate, device=device, progress=advance
         )
-    print(page, file=sys.stderr)
+    tell(f"page: {page}")

@@ -34,4 +34,4 @@ def lines(asked: Asked) -> Iterator[str]:
         yield f"mean over orders {answer.mean:.4f}, log of the mean likelihood {answer.log_mean_exp:.4f}"
 
 
-FORM = Form(HELP, lines, beside=check)
+FORM = Form(HELP, lines, notes=check)

@@ -1,9 +1,9 @@
 """Options and their parsing, which several commands share."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -212,8 +212,9 @@ def settings_of(settings: list[str] | None) -> dict[str, str]:
 Kind = TypeVar("Kind")
 
 
-def file_kind(out: Path, kinds: Mapping[str, Kind], option: str) -> Kind:
-    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind."""
+def file_kind(out: Path, kinds: Mapping[str, Kind], option: str = "") -> Kind:
+    """The kind of file to write. `kinds`: ending of its name, or - for standard output -> kind. `option` names the kind, if
+    there is such an option."""
     from ramify.errors import RamifyError
     from ramify.files import STANDARD
 
@@ -223,8 +224,8 @@ def file_kind(out: Path, kinds: Mapping[str, Kind], option: str) -> Kind:
     ending = next((ending for ending in endings if out.name.lower().endswith(ending)), None)
     if ending is None:
         raise RamifyError(
-            f"--out {out} does not end in {' or '.join(endings)}, so the kind of file is unknown. Choose one of these endings, "
-            f"or add {option}."
+            f"--out {out} does not end in {' or '.join(endings)}, so the kind of file is unknown. Choose one of these endings"
+            f"{option and f', or add {option}'}."
         )
     return kinds[ending]
 
@@ -238,10 +239,81 @@ def check_beside(path: Path | None, option: str) -> None:
         raise RamifyError(f"{option} - would mix with the results on standard output. Name a file.")
 
 
-def check_page(page: Path | None, option: str, file: Path | None) -> None:
-    """Raise if a page of a command that prints its results would go to standard output, or replace the command's input."""
+def check_out(out: Path, sources: Iterable[Path] = ()) -> None:
+    """Raise before any work is done if the file `--out` cannot be written, or is one of the files that are read."""
     from ramify.errors import RamifyError
 
-    check_beside(page, option)
-    if page is not None and file is not None and page.exists() and file.exists() and page.samefile(file):
-        raise RamifyError(f"{option} {page} is also the input. Choose another file for the page.")
+    if out.is_dir():
+        raise RamifyError(f"--out {out} is a folder. Name a file to write to.")
+    for source in sources:
+        if out.exists() and source.is_file() and out.is_file() and out.samefile(source):
+            raise RamifyError(f"--out {out} is also an input. Choose another file to write to.")
+
+
+def beside(source: Path | None, ending: str) -> Path:
+    """The file that a command writes without `--out`: that of this ending beside a file or folder, or in the current folder if
+    there is none. Raises `RamifyError` if it exists and is no page that Ramify wrote earlier."""
+    from ramify.errors import RamifyError
+    from ramify.readers.annotation import unpacked
+    from ramify.report.page import is_page
+
+    if source is None or is_stream(source):
+        out = Path(ending.removeprefix("."))
+    else:
+        first = source if source.name not in ("", "..") else source.resolve()
+        name = unpacked(first.name)
+        out = first.with_name(f"{name if first.is_dir() else PurePath(name).stem}{ending}")
+    if out.exists() and not (out.is_file() and is_page(out)):
+        raise RamifyError(
+            f"{out} exists, and would be overwritten. Name the file to write with --out, or remove this one first."
+        )
+    return out
+
+
+def is_stream(source: Path) -> bool:
+    """Whether an input is standard input, a pipe or a device, beside which no file can stand."""
+    from ramify.files import STANDARD
+
+    in_system = source.parts[:2] in (("/", "dev"), ("/", "proc"))
+    return source == STANDARD or in_system or (source.exists() and not source.is_dir() | source.is_file())
+
+
+PageOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="HTML page about the answer. Default: a page beside the input, named after it and the command; with --json, none.",
+    ),
+]
+
+
+def page_to_write(out: Path | None, source: Path | None, command: str, *, as_json: bool, printed: bool = True) -> Path | None:
+    """The page about an answer: `--out`, or the one `beside` the input; None: only JSON is asked for. `printed`: whether the
+    command prints its answer, too."""
+    from ramify.files import STANDARD
+
+    if out is None and as_json:
+        return None
+    page = beside(source, f".{command}.html") if out is None else out
+    if page == STANDARD and not printed and not as_json:
+        return page
+    check_beside(page, "--out")
+    check_out(page, [] if source is None else [source])
+    return page
+
+
+def draw_page(page: Path | None, asked: Path | None, draw: Callable[[Path], None]) -> None:
+    """Draw the page about a printed answer and print its name. One that nobody `asked` for is left out if it cannot be drawn,
+    and a note says why."""
+    from ramify.errors import RamifyError
+
+    if page is None:
+        return
+    try:
+        draw(page)
+    except RamifyError as error:
+        if asked is not None:
+            raise
+        tell(f"note: no page: {error}")
+    else:
+        tell(f"page: {page}")

@@ -19,9 +19,9 @@ from ramify.recipes import FITS, RECIPES
 from ramify.recipes.base import Fit, Positional, Recipe, Training
 
 if TYPE_CHECKING:
+    from ramify.checkpoints import Progress
     from ramify.runs import Run
     from ramify.runs.base import Prepared
-    from ramify.training.checkpoints import Progress
 
 app = typer.Typer(
     help="Train a model by a recipe.\n\nExample: ramify train tree-mlm --data data/reddit --out runs/reddit",

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -13,7 +13,17 @@ import typer
 
 from ramify.cli.documents import Data, File, TreeId, read_document, say_left_out, say_unknown
 from ramify.cli.progress import bar
-from ramify.cli.shared import Device, Json, once, question_and_passage, read_sources, text_or_node
+from ramify.cli.shared import (
+    Device,
+    Json,
+    PageOut,
+    draw_page,
+    once,
+    page_to_write,
+    question_and_passage,
+    read_sources,
+    text_or_node,
+)
 from ramify.cli.streamed_text import StreamedText
 from ramify.errors import RamifyError
 from ramify.inference.answers import Answer
@@ -39,20 +49,30 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Page:
+    """The page that a command draws about its answer. It has the option `--out`, without which a name is chosen."""
+
+    draw: Callable[[Path, Asked], None]
+    needs: str = ""
+    """The ability without which a model's answers have no page; empty if all have one."""
+
+
+@dataclass(frozen=True)
 class Form:
     """The look of a command: its help, further options, and its answers as text."""
 
     help: str
-    lines: Callable[[Asked], Iterable[str]]
-    """The answer as text."""
+    lines: Callable[[Asked], Iterable[str]] | None
+    """The answer as text; None: its page is the answer."""
     extra: Parameters = field(default_factory=dict)
     """Options that the verb itself does not have."""
     check: Callable[[Mapping[str, Any]], None] = lambda given: None
     """Raises for options that do not fit together, before the model is loaded."""
     further: Callable[[Mapping[str, Any], "Pipeline"], Mapping[str, Any]] = lambda given, model: {}
     """Further arguments of the method, which the model may need."""
-    beside: Callable[[Asked], None] = lambda asked: None
-    """Writes what does not belong on standard output."""
+    notes: Callable[[Asked], None] = lambda asked: None
+    """Prints further notes about the answer on stderr."""
+    page: Page | None = None
     progress: str = ""
     """The title of the progress bar; empty: the verb."""
     total: Callable[["Pipeline", tuple[Any, ...], Mapping[str, Any]], int | None] = lambda model, items, given: None
@@ -145,6 +165,7 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
         **source.parameters,
         **{option.name: declare(option) for option in declared.options},
         **form.extra,
+        **({} if form.page is None else {"out": (PageOut, None)}),
         "device": (Device, "auto"),
         "as_json": (Json, False),
     }
@@ -161,9 +182,16 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
             check_can(model, name, given["run"], options)
             return model
 
+        page = None if form.page is None else _page_of(form, words, given)
         items = source.read(given, load)
         model = load()
-        options |= form.further(given, model)
+        if form.page is not None and form.page.needs and form.page.needs not in model.abilities:
+            if given["out"] is not None:
+                raise RamifyError(
+                    f"--out {given['out']} needs {form.page.needs}, and {given['run']} holds none. Leave --out out."
+                )
+            page = None
+        options |= form.further(given | {"page": page}, model)
         method = getattr(model, name)
         shown = StreamedText()
         if "progress" in inspect.signature(method).parameters:
@@ -178,14 +206,25 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
             for note in notes_of(answer):
                 print(f"note: {note}", file=sys.stderr)
             asked = Asked(given, model, items, answer)
-            form.beside(asked)
+            form.notes(asked)
+            if form.page is not None:
+                draw_page(page, given["out"] or (page if form.lines is None else None), partial(_drawn, form.page, asked))
             if shown:
                 continue
-            for line in [in_json(answer)] if given["as_json"] else form.lines(asked):
+            for line in [in_json(answer)] if given["as_json"] else form.lines(asked) if form.lines else ():
                 print(line, flush=declared.streams is Streams.ANSWERS)
 
     ask.__doc__ = form.help
     return _signed(ask, parameters)
+
+
+def _page_of(form: Form, words: str, given: Mapping[str, Any]) -> Path | None:
+    source = given.get("file") or given.get("data")
+    return page_to_write(given["out"], source, words, as_json=given["as_json"], printed=form.lines is not None)
+
+
+def _drawn(page: Page, asked: Asked, path: Path) -> None:
+    page.draw(path, asked)
 
 
 def offers(*verbs: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

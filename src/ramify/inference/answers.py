@@ -1,6 +1,7 @@
 """Answers of pipelines: frozen dataclasses, which know their form in JSON. This module imports neither torch nor NumPy."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,12 +27,30 @@ class Record(Answer):
     notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
     optional: ClassVar[tuple[str, ...]] = ()
     """Fields that the JSON lacks where they are None or empty."""
+    written: ClassVar[str] = ""
+    """The field with a text that the model wrote; empty if it wrote none."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the text that the model wrote is blank. The JSON then has `"empty": true`."""
+        return self.written != "" and not getattr(self, self.written).strip()
 
     def to_json(self) -> dict[str, Any]:
         values = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "notes"}
-        return {
+        shown = {
             name: _plain(value) for name, value in values.items() if name not in self.optional or value not in (None, (), {})
         }
+        return shown | ({"empty": True} if self.empty else {})
+
+
+def nothing_written(texts: Sequence[str]) -> tuple[str, ...]:
+    """A note about those of the texts that a model wrote which are blank, if there are any."""
+    blank = [number for number, text in enumerate(texts, 1) if not text.strip()]
+    if not blank:
+        return ()
+    if len(texts) == 1:
+        return ("the model wrote nothing: the text is empty.",)
+    return (f"the model wrote nothing for {len(blank):,} of {len(texts):,} texts; the first is text {blank[0]:,}.",)
 
 
 def _plain(value: Any) -> Any:
@@ -170,6 +189,7 @@ class Generation(Answer, ABC):
 class GeneratedHypothesis(Record):
     """A continuation that beam search has found."""
 
+    written = "text"
     text: str
     tokens: int
     log_probability: float
@@ -183,6 +203,7 @@ class Generated(Record, Generation):
     """The continuation of a prompt."""
 
     optional = ("hypotheses",)
+    written = "text"
     prompt: str
     text: str
     """The continuation alone."""
@@ -199,6 +220,7 @@ class Generated(Record, Generation):
 
 @dataclass(frozen=True)
 class TranslationHypothesis(Record):
+    written = "text"
     text: str
     score: float
     """log p / ((5 + length) / 6)^α, by which translations are ordered."""
@@ -319,6 +341,7 @@ class SpanAnswer(Answer):
 
 @dataclass(frozen=True)
 class ReconstructedNode(Record):
+    written = "reconstruction"
     id: str
     text: str
     reconstruction: str
@@ -406,6 +429,11 @@ class Copyedited(Answer):
     """These three are as in `Reconstruction`, before copyediting."""
     notes: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
 
+    @property
+    def empty(self) -> bool:
+        """As in `Record`."""
+        return not self.after.text.strip()
+
     def to_json(self) -> dict[str, Any]:
         versions = {"before": self.before, "after": self.after}
         return {
@@ -413,7 +441,7 @@ class Copyedited(Answer):
             **{f"coherence_{name}": version.coherence for name, version in versions.items()},
             **{f"perplexity_{name}": version.perplexity for name, version in versions.items()},
             "change_rate": self.change_rate,
-        }
+        } | ({"empty": True} if self.empty else {})
 
 
 @dataclass(frozen=True)
@@ -431,6 +459,7 @@ class GeneratedVersion:
 class GeneratedText(Record):
     """A node of a level that was generated from noise."""
 
+    written = "text"
     text: str
     coherence: float | None
     """The mean over its nodes with several children; None if there is none."""

@@ -10,7 +10,7 @@ import numpy as np
 from ramify.batching.characters import Lexicon
 from ramify.batching.encoder_input import EncoderInput
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import Generated, GeneratedHypothesis
+from ramify.inference.answers import Generated, GeneratedHypothesis, nothing_written
 from ramify.inference.base import TOKENS, Pipeline, verb
 from ramify.inference.search import Beam, Hypothesis, Limits, Sampling, Step, beam_search, collect, sample
 from ramify.inference.texts import read_texts
@@ -120,6 +120,7 @@ class GeneratingPipeline(Pipeline, ABC):
                 else:
                     best = beam_search(self.task, rows, search, limits, maximums=maximums)
                     answers += map(self._ranking, prompts[start:end], given[start:end], best)
+        answers = [replace(answer, notes=answer.notes + nothing_written(_written(answer))) for answer in answers]
         return answers[0] if isinstance(prompt, str) else answers
 
     def _rows(self, prompts: Sequence[str], begin: bool) -> EncoderInput:
@@ -169,6 +170,10 @@ class GeneratingPipeline(Pipeline, ABC):
             for answer, hypothesis in zip(answers, best, strict=True)
         )
         return replace(answers[0], hypotheses=hypotheses)
+
+
+def _written(answer: Generated) -> list[str]:
+    return [hypothesis.text for hypothesis in answer.hypotheses] or [answer.text]
 
 
 def _strings(prompt: Any) -> list[str]:

@@ -16,7 +16,7 @@ from ramify.batching.pair_batch import PairBatch
 from ramify.batching.text_input import Context
 from ramify.batching.views.pairs import Pair, PairInput
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import Likelihood, NodeAttention, Translation, TranslationHypothesis
+from ramify.inference.answers import Likelihood, NodeAttention, Translation, TranslationHypothesis, nothing_written
 from ramify.inference.attention import AttentionRequest, AttentionTable, check_pairs, check_records, spelled
 from ramify.inference.base import TOKENS, longer_than_trained, verb
 from ramify.inference.embed import TextPipeline
@@ -144,7 +144,8 @@ class Translator(NextTokenPipeline):
         long = longer_than_trained(
             [len(tokens) for tokens in ids], "source", self.input.max_source_tokens - 1, "input.max_source_tokens"
         )
-        notes = [(*long, *unknown.notes("the sources" if len(texts) > 1 else "the source")), *[()] * len(texts)]
+        blank = nothing_written([translations[0].text if translations else "" for translations in best])
+        notes = [(*long, *unknown.notes("the sources" if len(texts) > 1 else "the source"), *blank), *[()] * len(texts)]
         answers = [Translation(text, translations, notes=note) for text, translations, note in zip(texts, best, notes)]
         return answers[0] if isinstance(source, str) else answers
 

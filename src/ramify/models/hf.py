@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ramify import sample
-from ramify.errors import RamifyError
+from ramify.errors import RamifyError, printable
 from ramify.files import STANDARD, make_folder, read_json, write_text
 from ramify.nn.blocks import Activation
 from ramify.tensors import load_tensors, save_tensors
@@ -64,17 +64,59 @@ def locate(source: str | Path) -> Path:
             f"models that ship with Ramify ({sample.names()}). Check its spelling."
         )
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         patterns = ["*.json", "*.safetensors", "*.txt", "*.md", "1_Pooling/*"]
         return Path(snapshot_download(text, revision=revision or None, allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+    except Exception as error:
+        reason, remedy = hub_failure(error)
         raise RamifyError(
-            f"{source}: there is no such folder here, and it could not be fetched from the hub ({reason}). "
-            "Check its spelling and the network, or name the path of a downloaded copy."
+            f"{source}: {_not_here(Path(text))}, the cache has no copy of such a model, and the hub gave none: {reason}. "
+            f"{remedy}, or name a folder or a model that ships with Ramify ({sample.names()})."
         ) from None
+
+
+SPELLING = "Check its spelling"
+
+OFFLINE = ("HF_HUB_OFFLINE=1 keeps Ramify from asking", f"{SPELLING}, unset HF_HUB_OFFLINE")
+
+HUB_FAILURES = {
+    "GatedRepoError": ("its owner has to grant access", "Ask for access on its page and log in (`hf auth login`)"),
+    "RepositoryNotFoundError": (
+        "it has no such model that you may read",
+        f"{SPELLING}, log in if it is private (`hf auth login`)",
+    ),
+    "RevisionNotFoundError": ("the model has no such revision", SPELLING),
+    "HFValidationError": ("no model can have this name", SPELLING),
+    "OfflineModeIsEnabled": OFFLINE,
+    "LocalTokenNotFoundError": ("nobody is logged in", "Log in (`hf auth login`)"),
+}
+"""By the class of an error of huggingface_hub: the reason, and the remedy. Other errors come from the network."""
+
+
+def hub_failure(error: Exception) -> tuple[str, str]:
+    """The reason why the hub was of no use, and the remedy. Which errors get through depends on the releases of huggingface_hub
+    and of its HTTP client."""
+    from huggingface_hub import constants
+
+    known = HUB_FAILURES.get(type(error).__name__)
+    if known is None and constants.HF_HUB_OFFLINE:
+        known = OFFLINE
+    if known is not None:
+        return known
+    root: BaseException = error
+    while (cause := root.__cause__ or root.__context__) is not None:
+        root = cause
+    detail = printable(next(iter(str(root).splitlines()), "") or type(root).__name__)
+    return f"{constants.ENDPOINT} cannot be used ({detail})", "Check the network and the spelling of the name"
+
+
+def _not_here(path: Path) -> str:
+    """The place in which a folder of this name is missing. A hub id looks like a path."""
+    if not path.parent.is_dir():
+        return f"there is no folder {path} here"
+    names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_dir())
+    return f"the folder {path.parent} has no {path.name}" + (f" (it has {listed(names)})" if names else "")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -166,13 +208,13 @@ def _weights(directory: Path) -> list[Path]:
     return files
 
 
-def read_tensors(directory: Path) -> dict[str, Tensor]:
-    """Read all tensors of model.safetensors, or of its shards. Pickled weights are never read.
+def read_tensors(directory: Path, files: Sequence[Path] | None = None) -> dict[str, Tensor]:
+    """Read all tensors of these files; None: of model.safetensors, or of its shards. Pickled weights are never read.
 
     Raises `RamifyError` if one holds NaN or an infinite number: every answer of such a model would be NaN.
     """
     tensors: dict[str, Tensor] = {}
-    for file in _weights(directory):
+    for file in _weights(directory) if files is None else files:
         tensors |= load_tensors(file)
     if broken := [name for name, tensor in tensors.items() if not _is_finite(tensor)]:
         raise RamifyError(

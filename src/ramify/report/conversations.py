@@ -74,13 +74,6 @@ def check_shown(messages: int) -> None:
         )
 
 
-def is_conversations(path: Path) -> bool:
-    """Whether a file is a page that `write_conversations` wrote."""
-    with open(path, "rb") as file:
-        head = file.read(1 << 16)
-    return head.startswith(b"<!doctype html>") and f'<p class="kind">{KIND}</p>'.encode() in head
-
-
 def write_conversations(path: Path, logs: list[Disentangled], model: str) -> None:
     """Write a self-contained page: the logs in order, coloured by conversation, with a line from each answer to its parent.
 

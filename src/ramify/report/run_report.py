@@ -12,14 +12,14 @@ from ramify import hub
 from ramify.dataset import statistics
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted, in_words
+from ramify.hub import RUN_FILE
 from ramify.inference.base import Pipeline
 from ramify.report.html import draw, spans, text
 from ramify.report.page import write_page
 from ramify.runs import read_run
-from ramify.runs.base import RUN_FILE, ReportParts, ReportRequest, Run
+from ramify.runs.base import ReportParts, ReportRequest, Run
 from ramify.runs.learning import learning
 from ramify.runs.sections import Code, Definitions, Notice, Section
-from ramify.training.checkpoints import BEST, newest_weights
 from ramify.training.metrics_log import read_metrics
 
 REPORT = "report.html"
@@ -32,6 +32,7 @@ def write_report(
     run_dir: str | Path,
     data: str | Path | None = None,
     *,
+    out: Path | None = None,
     split: Split = "dev",
     draws: int = DRAWS,
     comments: int = COMMENTS,
@@ -39,10 +40,10 @@ def write_report(
     device: str | torch.device | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Write `report.html` into the folder of a run: curves, scores, examples, data and settings.
+    """Write the report of a run, in its folder or to `out`: curves, scores, examples, data and settings.
 
     `data` is a built data set; the default is the run's own. Without `evaluate`, or if the data or the weights are missing, a
-    notice replaces the parts that need them. An unfinished run is evaluated with its best or newest weights.
+    notice replaces the parts that need them. An unfinished run is evaluated with its best weights so far.
     """
     run_dir = Path(run_dir)
     if not (run_dir / RUN_FILE).is_file():
@@ -54,7 +55,7 @@ def write_report(
     if not evaluate:
         missing = "This report was written without an evaluation."
     elif store is not None:
-        pipeline, missing = _pipeline(run_dir, run, store, device or "cpu")
+        pipeline, missing = _pipeline(run_dir, device)
     parts = run.report_sections(
         ReportRequest(record, metrics, pipeline, store if evaluate else None, split, draws, comments, progress)
     )
@@ -66,14 +67,15 @@ def write_report(
     sections.append(circumstances(record, metrics, parts.examples))
     lead = _lead(run_dir, run, record, metrics, parts)
     title = f"{run.recipe} on {Path(run.data).name}"
+    page = out or run_dir / REPORT
     write_page(
-        run_dir / REPORT,
+        page,
         kind="Report of a training run",
         title=title,
         lead=lead,
         sections=[draw(section) for section in sections],
     )
-    return run_dir / REPORT
+    return page
 
 
 def _store(path: str) -> tuple[Store | None, str]:
@@ -83,19 +85,14 @@ def _store(path: str) -> tuple[Store | None, str]:
         return None, f"The data set cannot be opened ({error})."
 
 
-def _pipeline(run_dir: Path, run: Run, store: Store, device: str | torch.device) -> tuple[Pipeline | None, str]:
-    """The trained model, or an unfinished run's best or newest weights; or the reason why there is none."""
-    if (run_dir / hub.CONFIG).exists():
-        return hub.load(run_dir, device=device), ""
-    weights = run_dir / BEST if (run_dir / BEST).exists() else newest_weights(run_dir)
-    if weights is None:
-        return None, "This run has not written any weights yet."
+def _pipeline(run_dir: Path, device: str | torch.device | None) -> tuple[Pipeline | None, str]:
+    """The trained model, or the reason why there is none."""
     try:
-        prepared = replace(run, data=str(store.path)).prepare(run_dir)
+        return hub.load(run_dir, device=device), ""
     except RamifyError as error:
-        return None, f"The model of the unfinished run cannot be built ({error})."
-    hub.load_weights(prepared.task, weights)
-    return prepared.pipeline().to(hub.find_device(device)), ""
+        if (run_dir / hub.CONFIG).exists():
+            raise
+        return None, f"There is no model to evaluate ({error})."
 
 
 def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]], parts: ReportParts) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from ramify import hub
+from ramify.checkpoints import Progress
 from ramify.config import check_fields, check_seed, from_record
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, with_article
@@ -21,16 +22,12 @@ from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import Texts, set_fields
 from ramify.tasks.base import Task
 from ramify.tokenizer import UnknownTokens
-from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig
 from ramify.training.stage import Stage
 
 Kind = TypeVar("Kind", bound=Pipeline)
 
 NO_DEV_SCORE = "no dev score: the dev split holds nothing to score"
-
-RUN_FILE = "run.json"
-"""The file that marks a folder as a run."""
 
 SAMPLES = "samples"
 """The folder of texts that a run generates while it trains, one file per evaluation."""

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import torch
 
 from ramify import hub
+from ramify.checkpoints import BEST, CHECKPOINTS, Progress, newest_progress
 from ramify.errors import RamifyError, counted
 from ramify.files import check_format, make_folder, read_json, write_text
+from ramify.hub import RUN_FILE
 from ramify.models import hf
-from ramify.runs.base import RUN_FILE, SAMPLES, Prepared, Run
+from ramify.runs.base import SAMPLES, Prepared, Run
 from ramify.tokenizer import ROLES_FILE, TOKENIZER
-from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress, newest_progress
 from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
@@ -145,6 +146,8 @@ def _execute(
         write_text(out / RUN_FILE, json.dumps(record, indent=2) + "\n")
         if not (out / "tokenizer.json").exists():
             task.tokenizer.save(out)
+        if stages:
+            hub.save_unfinished(prepared.pipeline(), out, [stage.metric.name for stage in stages])
         if begin is not None:
             begin(prepared)
     progress = trainer.run(resume=before is not None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ramify import hub
+from ramify.checkpoints import Progress
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
 from ramify.models.base import GenerativeModelConfig, ModelConfig, StreamModelConfig
@@ -14,7 +15,6 @@ from ramify.runs.base import Prepared, Run, evaluation_command
 from ramify.runs.tokenizers import TRAINED
 from ramify.tasks.base import Task
 from ramify.tokenizer import Tokenizer
-from ramify.training.checkpoints import Progress
 
 Model = TypeVar("Model", bound=ModelConfig)
 TaskT = TypeVar("TaskT", bound=Task[Any])

@@ -16,8 +16,9 @@ from ramify import hub
 from ramify.config import from_record
 from ramify.errors import RamifyError
 from ramify.files import check_format, make_folder, read_json, replacing, write_text
+from ramify.hub import RUN_FILE
 from ramify.metrics.metric import Metric
-from ramify.runs.base import RUN_FILE, Prepared, Run
+from ramify.runs.base import Prepared, Run
 from ramify.runs.execute import check_fresh, execute
 from ramify.tokenizer import ROLES_FILE, TOKENIZER
 from ramify.training.metrics_log import METRICS

@@ -10,9 +10,9 @@ from ramify import hub
 from ramify.config import check_fields
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError
+from ramify.hub import RUN_FILE
 from ramify.models import hf
 from ramify.progress import track
-from ramify.runs.base import RUN_FILE
 from ramify.tokenizer import Kind, Tokenizer, reservoir_sample
 
 TOKENIZER_BYTES = 64 * 2**20

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 from ramify.batching.batch import AnyBatch
 from ramify.batching.samplers import Sampler, Stream, TokenBudget, Units
 from ramify.batching.views.base import UnitView, View
+from ramify.checkpoints import Progress
 from ramify.errors import RamifyError
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.tasks.base import Task
-from ramify.training.checkpoints import Progress
 from ramify.training.config import TrainConfig, check_patterns, learns
 from ramify.training.layers import check_layers
 from ramify.training.phases import check_owners, parameters_by_phase

@@ -17,8 +17,10 @@ import torch
 from accelerate.utils import broadcast, gather_object
 from torch import Tensor
 
+from ramify import checkpoints
 from ramify.batching.batch import AnyBatch
 from ramify.batching.samplers import Numbers, Sampler
+from ramify.checkpoints import BEST, DamagedError, Progress, ResumePoint, file_checksum
 from ramify.errors import RamifyError, counted
 from ramify.hub import load_own_tensors, load_weights, own_tensors
 from ramify.models.base import State
@@ -26,8 +28,7 @@ from ramify.nn.modes import seed_generators
 from ramify.progress import activity
 from ramify.tasks.base import TOTAL, Divisor, Task, belongs
 from ramify.tensors import save_tensors
-from ramify.training import checkpoints, meters
-from ramify.training.checkpoints import BEST, DamagedError, Progress, ResumePoint, file_checksum
+from ramify.training import meters
 from ramify.training.config import TrainConfig, learns
 from ramify.training.layers import held_layers, never_unfrozen, unfrozen_in_turn, with_layer_rates
 from ramify.training.meters import TrainingBatch

@@ -9,7 +9,7 @@ import torch
 from ramify.batching.document_batch import Banks
 from ramify.dataset.store import Store
 from ramify.errors import RamifyError, counted
-from ramify.inference.answers import GeneratedText, GeneratedTexts, GeneratedVersion, Neighbour
+from ramify.inference.answers import GeneratedText, GeneratedTexts, GeneratedVersion, Neighbour, nothing_written
 from ramify.inference.base import verb
 from ramify.inference.documents.copyedit import Copyediting, Copyeditor
 from ramify.inference.documents.decoding import Passing, PassRule
@@ -125,7 +125,7 @@ class DocumentGenerator(DecodingPipeline):
             self._text(own, None if not copyedit else other, name, known, versions=versions)
             for own, other in zip(after, before, strict=True)
         )
-        return GeneratedTexts(name, texts, notes=_notes(edited, made))
+        return GeneratedTexts(name, texts, notes=_notes(edited, made) + nothing_written([text.text for text in texts]))
 
     @torch.no_grad()
     def _names(self, level: int, vectors: Vectors, seed: int) -> Banks | None:

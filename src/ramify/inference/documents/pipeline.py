@@ -21,6 +21,7 @@ from ramify.inference.answers import (
     NodeCoherence,
     ReconstructedNode,
     Reconstruction,
+    nothing_written,
 )
 from ramify.inference.base import Pipeline, verb
 from ramify.inference.documents.copyedit import Copyediting, Lowest, Order, Propagate, Towards, Update
@@ -184,7 +185,8 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
             )
             for place, text in zip(kept.tolist(), texts, strict=True)
         )
-        return Reconstruction(self.levels[number], nodes, *_counts(reconstructions))
+        blank = nothing_written([node.reconstruction for node in nodes if node.text.strip()])
+        return Reconstruction(self.levels[number], nodes, *_counts(reconstructions), notes=blank)
 
     @verb
     def coherence(
@@ -278,14 +280,15 @@ class DecodingPipeline(AnyDocumentPipeline, ABC):
         tree = store.tree(0) if store.num_trees else Tree(())
         edited = copyedit_document(self.task, tree, settings, vectors, progress)
         notes = () if edited.is_whole else (f"of a level, only {MOST_ROWS:,} nodes were written, which is the limit.",)
+        after = self._version(edited.after, judge)
         return Copyedited(
             self._version(edited.before, judge),
-            self._version(edited.after, judge),
+            after,
             edited.change_rate,
             edited.num_tokens,
             edited.num_unknown,
             edited.left_out,
-            notes=notes,
+            notes=notes + nothing_written([after.text]),
         )
 
     def checked_known(self, settings: Copyediting, known: KnownVectors | None) -> tuple[Vectors, ...]:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from ramify import hub
+from ramify.checkpoints import Progress
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.disentangle.batch import MessageVectors
@@ -39,6 +40,7 @@ from ramify.disentangle.models.base import LinkModelConfig
 from ramify.disentangle.posterior import LinkPosterior
 from ramify.disentangle.task import CLUSTER_F1, CONV_ACCURACY, GRAPH_ACCURACY, LINK_F1, ReplyLinking
 from ramify.errors import RamifyError, counted
+from ramify.hub import RUN_FILE
 from ramify.inference.base import Pipeline
 from ramify.metrics.conversations import score
 from ramify.metrics.metric import DEV_LOSS, Metric
@@ -47,7 +49,6 @@ from ramify.nn.precision import autocast
 from ramify.progress import activity, track
 from ramify.registry import model_name
 from ramify.runs.base import (
-    RUN_FILE,
     Evaluation,
     Prepared,
     ReportParts,
@@ -61,7 +62,6 @@ from ramify.runs.disentanglement import report
 from ramify.runs.disentanglement.scores import LinkScores, ReplyScores
 from ramify.runs.settings import set_fields
 from ramify.tokenizer import Tokenizer
-from ramify.training.checkpoints import Progress
 from ramify.training.config import learns
 from ramify.training.meters import read_meters
 from ramify.training.seeds import step_seed

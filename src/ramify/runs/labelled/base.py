@@ -25,6 +25,7 @@ from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelCollator
 from ramify.batching.views.base import FrozenView, View
 from ramify.batching.views.labelled import LabelInput
+from ramify.checkpoints import Progress
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -42,7 +43,6 @@ from ramify.runs.token_vectors import start_with_vectors
 from ramify.runs.tokenizers import TRAINED, TokenizerConfig, tokenizer_of
 from ramify.tasks.downstream import DownstreamConfig, DownstreamTask
 from ramify.tokenizer import Tokenizer
-from ramify.training.checkpoints import Progress
 from ramify.training.meters import MeterSums
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage

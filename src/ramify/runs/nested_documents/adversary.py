@@ -16,6 +16,7 @@ from ramify.batching.adversary_batch import AdversaryBatch
 from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
 from ramify.batching.views.documents import DocumentExample, LevelInput, has_documents
+from ramify.checkpoints import Progress
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
@@ -38,7 +39,6 @@ from ramify.runs.tokenizers import TokenizerConfig, tokenizer_of
 from ramify.tasks.nested.config import NestedAutoencoderConfig
 from ramify.tasks.nested_adversary import ENERGY, NestedAdversary, NestedAdversaryConfig
 from ramify.tokenizer import Tokenizer
-from ramify.training.checkpoints import Progress
 from ramify.training.meters import read_meters
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage

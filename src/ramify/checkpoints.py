@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -26,6 +26,8 @@ MOMENTS = "optimizer.safetensors"
 COUNTERS = "state.json"
 BEST = "best.safetensors"
 """The weights with the best dev score so far, in the run's folder and in each of its checkpoints."""
+
+T = TypeVar("T")
 
 KEPT = 2
 """The number of checkpoints that a run keeps, in case that the newest is damaged."""
@@ -145,10 +147,41 @@ def newest_checkpoint(
     `check` raises `DamagedError` for counters that the run cannot have. All ranks verify all files, so that they agree on
     which checkpoint is whole.
     """
+    return _newest_whole(out, lambda folder: _read(folder, check, rank, world_size), warn)
+
+
+@dataclass(frozen=True)
+class BestWeights:
+    """The best weights of a run so far."""
+
+    file: Path
+    step: int
+    """The step after which they were written."""
+    value: float | None
+    """Their dev value; None: nothing was measured yet, and these are the newest weights."""
+    stage: int
+
+
+def best_weights(out: Path, warn: Callable[[str], None]) -> BestWeights | None:
+    """The weights with the best dev value in the newest whole checkpoint of a run, with which it resumes; None if there is no
+    checkpoint yet. Raises if all are damaged."""
+
+    def read(folder: Path) -> BestWeights:
+        progress, checksums = _counters(folder)
+        name = WEIGHTS if progress.best_checksum is None else BEST
+        _verify(folder / name, checksums.get(name))
+        step = progress.step if progress.best_step is None else progress.best_step
+        return BestWeights(folder / name, step, progress.best, progress.stage)
+
+    return _newest_whole(out, read, warn)
+
+
+def _newest_whole(out: Path, read: Callable[[Path], T], warn: Callable[[str], None]) -> T | None:
+    """The content of the newest checkpoint that `read` finds whole; None if there is none yet. Raises if all are damaged."""
     folders = _folders(out)
     for folder in reversed(folders):
         try:
-            return _read(folder, check, rank, world_size)
+            return read(folder)
         except DamagedError as error:
             warn(f"{folder} is damaged: {error} The checkpoint before it is read instead.")
     if folders:
@@ -206,12 +239,6 @@ def _copy(file: Path, place: Path) -> None:
     # A link would save space, but then one flipped bit damages the file of the run and of all its checkpoints.
     with replacing(place) as scratch:
         shutil.copyfile(file, scratch)
-
-
-def newest_weights(out: Path) -> Path | None:
-    """The weights of a run's newest checkpoint."""
-    folders = _folders(out)
-    return folders[-1] / WEIGHTS if folders else None
 
 
 def checksum(format: object, counters: Mapping[str, Any]) -> str:
