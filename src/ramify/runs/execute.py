@@ -25,7 +25,7 @@ from ramify.version import __version__
 
 Kind = TypeVar("Kind", bound=Run)
 
-FORMAT = 2
+FORMAT = 3
 """Version of the format of run.json."""
 
 WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, "tokenizer.json", "report.html", SAMPLES)
