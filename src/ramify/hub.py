@@ -28,7 +28,7 @@ from ramify.tokenizer import LAYOUTS, ROLES_FILE, TOKENIZER, Layout, Tokenizer
 from ramify.version import __version__
 
 CARD = "README.md"
-FORMAT = 3
+FORMAT = 4
 """The format number of config.json. A file with another number, or none, is refused."""
 
 Kind = TypeVar("Kind")

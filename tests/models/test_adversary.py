@@ -57,9 +57,9 @@ def plain(own, children):
         pooled = []
         for filters in own.filters:
             conv, width = filters.conv, filters.conv.weight.shape[2]
-            before = (width - 1) // 2
-            padded = F.pad(matrix, (0, 0, before, width - 1 - before))
-            windows = [padded[start : start + width] for start in range(own.places)]
+            zeros = max(one.conv.weight.shape[2] for one in own.filters) - 1
+            padded = F.pad(matrix, (0, 0, zeros, zeros))
+            windows = [padded[start : start + width] for start in range(len(padded) - width + 1)]
             maps = [torch.relu((conv.weight[..., 0] * window.T).sum((1, 2)) + conv.bias) for window in windows]
             pooled.append(torch.stack(maps).amax(0))
         logits.append(F.linear(torch.cat(pooled), own.out.weight, own.out.bias)[0])

@@ -36,11 +36,12 @@ def cnn(channels: str = "rand", **changes) -> Cnn:
 
 
 def reference(model: Cnn, ids: torch.Tensor) -> torch.Tensor:
-    """The vector of one text: torch's one-dimensional convolutions of each channel, their sum, ReLU, and the maximum."""
+    """The vector of one text: torch's one-dimensional convolutions of each channel between as many zeros as the widest filter
+    reads beside one token, their sum, ReLU, and the maximum."""
     tables = [table for table in (model.embedding and model.embedding.weight, model.static) if table is not None]
     found = []
-    for width, filters in zip(model.config.widths, model.filters, strict=True):
-        padding = ((width - 1) // 2, width // 2)
+    for filters in model.filters:
+        padding = (max(model.config.widths) - 1,) * 2
         kernels = filters.conv.weight[..., 0].split(6, dim=1)
         maps = [F.conv1d(F.pad(table[ids].T, padding)[None], kernel)[0] for table, kernel in zip(tables, kernels, strict=True)]
         found.append(torch.relu(sum(maps) + filters.conv.bias[:, None]).amax(1))

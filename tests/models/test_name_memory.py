@@ -22,12 +22,10 @@ DIM = 6
 AVERAGES = ("sentences", "tokens")
 
 
-def memory(
-    questions: int = 3, *, leave_one_out: bool = True, dtype: torch.dtype = torch.float64, average: str = "sentences"
-) -> NameMemory:
+def memory(questions: int = 3, *, dtype: torch.dtype = torch.float64, **options) -> NameMemory:
     """A memory whose gates are all but constant."""
     torch.manual_seed(0)
-    config = NameMemoryConfig(questions, average=average, filters=16, leave_one_out=leave_one_out)
+    config = NameMemoryConfig(questions, filters=16, **options)
     own = NameMemory(DIM, config).to(dtype)
     with torch.no_grad():
         for parameter in own.parameters():
@@ -59,13 +57,24 @@ def answers_of(own: NameMemory, states: Tensor) -> Tensor:
 
 
 def bank_of(answers: Tensor, row: int, sentence: np.ndarray, document: np.ndarray, has_tokens: np.ndarray, *, leave: bool):
-    """The mean of the rows of the same document, or of those of its other sentences; None if there are none."""
-    read = [
-        other
-        for other in range(len(answers))
-        if document[other] == document[row] and has_tokens[other] and not (leave and sentence[other] == sentence[row])
-    ]
-    return torch.stack([answers[other] for other in read]).mean(0) if read else None
+    """The mean over the sentences of the same document, or over the others, of the means of their rows, which weigh the same;
+    None if there are none."""
+    read: dict[int, list[Tensor]] = {}
+    for other in range(len(answers)):
+        if document[other] == document[row] and has_tokens[other] and not (leave and sentence[other] == sentence[row]):
+            read.setdefault(sentence[other], []).append(answers[other])
+    return torch.stack([torch.stack(rows).mean(0) for rows in read.values()]).mean(0) if read else None
+
+
+def bank_of_sentences(own: NameMemory, story: "Story", row: int, *, leave: bool):
+    """The mean of the answers of whole sentences, each of which reads the tokens of all its pieces; None if there are none."""
+    pieces: dict[int, list[Tensor]] = {}
+    for other in range(8):
+        if story.document[other] == story.document[row] and story.has_tokens[other]:
+            pieces.setdefault(story.sentence[other], []).append(story.row(other)[:-1])
+    if leave:
+        pieces.pop(story.sentence[row], None)
+    return torch.stack([answers_of(own, torch.cat(rows)) for rows in pieces.values()]).mean(0) if pieces else None
 
 
 def bank_of_tokens(own: NameMemory, story: "Story", row: int, *, leave: bool):
@@ -78,6 +87,9 @@ def bank_of_tokens(own: NameMemory, story: "Story", row: int, *, leave: bool):
         and story.has_tokens[other]
     ]
     return answers_of(own, torch.cat(read)) if read else None
+
+
+BANK_BY = {"sentences": bank_of_sentences, "tokens": bank_of_tokens}
 
 
 def as_answers(means: Tensor, has_tokens: np.ndarray) -> Answers:
@@ -93,7 +105,7 @@ def state_after(own: NameMemory, state: Tensor, bank: Tensor | None) -> Tensor:
     key = own.read_keys.weight @ state
     weights = (own.questions @ key / math.sqrt(DIM)).exp()
     answer = (weights[:, None] * bank).sum(0) / weights.sum()
-    gate = gate_of(own.update_gate, answer)
+    gate = gate_of(own.update_gate, {"states": state, "answers": answer}[own.gate_reads])
     return gate * answer + (1 - gate) * state
 
 
@@ -123,20 +135,20 @@ class Story:
         return own.write(self.states if states is None else states, self.rows, self.is_token)
 
 
+@pytest.mark.parametrize("gate", ["states", "answers"])
 @pytest.mark.parametrize("average", AVERAGES)
 @pytest.mark.parametrize("leave", [True, False])
 @pytest.mark.parametrize("questions", [1, 3])
-def test_the_memory_follows_its_formulas(questions, leave, average):
-    own, story = memory(questions, leave_one_out=leave, average=average), Story()
+def test_the_memory_follows_its_formulas(questions, leave, average, gate):
+    """Sentence 2 of the first document has two rows, and weighs as much in the mean of sentences as the others."""
+    own, story = memory(questions, leave_one_out=leave, average=average, update_gate=gate), Story()
     answers = story.written(own)
     expected = torch.stack([answers_of(own, story.row(row)[:-1]) for row in range(8)])
     torch.testing.assert_close(answers.means, expected, **EXACT)
     banks = own.banks(answers, *story.layout())
     read = own.read(story.states, story.rows, banks)
     for row in range(8):
-        bank = bank_of(expected, row, *story.layout(), leave=leave)
-        if average == "tokens":
-            bank = bank_of_tokens(own, story, row, leave=leave)
+        bank = BANK_BY[average](own, story, row, leave=leave)
         assert bool(banks.known[row]) == (bank is not None)
         torch.testing.assert_close(banks.answers[row], torch.zeros(questions, DIM).double() if bank is None else bank, **EXACT)
         after = torch.stack([state_after(own, state, bank) for state in story.row(row)])
@@ -154,12 +166,9 @@ def test_gradients_are_those_of_the_formulas(average):
         return (own.read(story.states, story.rows, banks) * weights).sum()
 
     def by_formula() -> Tensor:
-        answers = torch.stack([answers_of(own, story.row(row)[:-1]) for row in range(8)])
         rows = []
         for row in range(8):
-            bank = bank_of(answers, row, *story.layout(), leave=True)
-            if average == "tokens":
-                bank = bank_of_tokens(own, story, row, leave=True)
+            bank = BANK_BY[average](own, story, row, leave=True)
             rows += [state_after(own, state, bank) for state in story.row(row)]
         return (torch.stack(rows) * weights).sum()
 

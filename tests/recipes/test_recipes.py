@@ -82,6 +82,8 @@ def test_mht_as_published(tmp_path, bert_checkpoint, setting, objective, rates, 
         (stage.optimizer, stage.weight_decay, stage.warmup, stage.clip) == ("adam", 0.0, 0.1, 1.0) for stage in run.stages
     )
     assert (run.task.objective, run.model.encoder.pooling) == (objective, "pooler")
+    own = RECIPES["mht"](str(store.path), init=bert_checkpoint)
+    assert (run.input.author_in_text, own.input.author_in_text) == (False, True)
     assert RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, features="head").stages == run.stages
     run = RECIPES["mht"](str(store.path), init=bert_checkpoint, setting=setting, steps=2, fine_steps=2)
     _, progress = execute(run.changed({"train.log_every": "1"}), tmp_path / "run", cpu=True)
@@ -274,7 +276,9 @@ def test_what_follows_from_the_options_of_a_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("steps", [1, 2, 4, 5, 9, 100_000])
 def test_a_published_transformer_of_any_length(steps):
-    stage = RECIPES["transformer"]("somewhere", published=True, steps=steps).stages[0]
+    run = RECIPES["transformer"]("somewhere", published=True, steps=steps)
+    assert (run.model.dropout, run.model.attention_dropout) == (0.1, 0.0)
+    stage = run.stages[0]
     assert stage.average == {1: None, 2: 2, 4: 4}.get(steps, 5)
 
 

@@ -1,7 +1,7 @@
 """A convolutional network for classifying texts (Kim 2014).
 
-Where the paper is silent, the published code (CNN_sentence) decides: initial weights. The head on the vector, and the bound of
-its weights' norms, belong to the task.
+Where the paper is silent, the published code (CNN_sentence) decides: initial weights, and zeros around a text. The head on the
+vector, and the bound of its weights' norms, belong to the task.
 """
 
 from dataclasses import dataclass
@@ -101,8 +101,8 @@ class CnnConfig(TextModelConfig):
 
 
 class Cnn(RowBackbone, TakesVectors):
-    """Feature maps of several widths, and their maxima over the tokens of a text. A window reads zeros beyond the ends of its
-    row."""
+    """Feature maps of several widths, and their maxima over the windows of a text, which may begin before it and end behind it
+    (`FeatureMaps`)."""
 
     config: CnnConfig
     embedding: nn.Embedding | None

@@ -1,4 +1,4 @@
-"""Persistent names of a document (AGENT, section 8, there called PNDB): answers of all sentences to learned questions.
+"""Persistent names of a document (AGENT, section 5, there called PNDB): answers of all sentences to learned questions.
 
 Sentences write answers from the states of their tokens, and the mean of a document's answers is its bank. Tokens of any
 sentence ask the bank. So a name need not pass through the vectors of sentences. `dim` is that of tokens.
@@ -41,10 +41,13 @@ class NameMemoryConfig:
     leave_one_out: bool = True
     """Whether a sentence reads the answers of the other sentences alone. Without, the mean also holds those of the sentence
     itself, and so a share of what is masked in it."""
+    update_gate: Literal["states", "answers"] = "states"
+    """The input of the update gate. states: those of the tokens, some of which need more than they hold (the paper, section
+    5.1). answers: what the tokens are answered."""
     average: Literal["sentences", "tokens"] = "sentences"
     """The weights in a bank. sentences: all sentences weigh the same (the paper), whether or not a token of theirs answers the
-    question. tokens: the question attends to all tokens of the bank at once, so that sentences without an answer weigh
-    little."""
+    question, and however many rows they were cut into. tokens: the question attends to all tokens of the bank at once, so that
+    sentences without an answer weigh little."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model.names.")
@@ -58,7 +61,7 @@ class NameMemoryConfig:
 
 
 class GroupGate(nn.Module):
-    """A number between 0 and 1 for each token, from the filters that it chooses in each group of eight (section 8)."""
+    """A number between 0 and 1 for each token, from the filters that it chooses in each group of eight (section 5)."""
 
     def __init__(self, dim: int, filters: int) -> None:
         super().__init__()
@@ -166,12 +169,13 @@ class Answers:
 
 
 class NameMemory(nn.Module):
-    """Writes the answers of sentences, averages them over documents, and lets tokens read them (section 8)."""
+    """Writes the answers of sentences, averages them over documents, and lets tokens read them (section 5)."""
 
     def __init__(self, dim: int, config: NameMemoryConfig) -> None:
         super().__init__()
         self.leave_one_out = config.leave_one_out
         self.average = config.average
+        self.gate_reads = config.update_gate
         self.questions = nn.Parameter(torch.empty(config.questions, dim))
         """Q."""
         self.write_keys = Linear(dim, dim, bias=False)
@@ -215,15 +219,26 @@ class NameMemory(nn.Module):
         weight, shift = self._weights(keys.to(answers.dtype), rows, is_token)
         return Answers(torch.cat([answers * weight[..., None], weight[..., None]], 2), shift)
 
+    def _of_sentences(self, answers: Answers, sentence: Ints, document: Ints) -> Answers:
+        """The shares of rows in the answers of their sentences, so that each sentence weighs 1, however many rows it has."""
+        _, number, counts = np.unique(np.stack([document, sentence], 1), axis=0, return_inverse=True, return_counts=True)
+        number = number.reshape(-1)
+        device = answers.sums.device
+        order = torch.from_numpy(np.argsort(number, kind="stable")).to(device)
+        whole = answers.at(order).summed(torch.from_numpy(counts).to(device))
+        own = torch.from_numpy(number).to(device)
+        weight = whole.sums[..., -1].index_select(0, own)
+        share = (answers.shift - whole.shift.index_select(0, own)).exp() / torch.where(weight > 0, weight, 1.0)
+        return Answers(answers.sums * share[..., None], torch.zeros_like(answers.shift))
+
     def _weights(
         self, keys: Float[Tensor, "slot dim"], rows: Rows, is_token: Bool[Tensor, " slot"]
     ) -> tuple[Float[Tensor, "row question"], Float[Tensor, "row question"]]:
         """The weight of each row's answers, divided by e to the power of the row's shift, and the shift."""
-        has_tokens = row_sums(is_token[:, None].to(keys.dtype), rows) > 0
-        none, count = torch.finfo(keys.dtype).min, len(self.questions)
-        if self.average == "sentences" or not len(keys):
-            weight = has_tokens.to(keys.dtype).expand(-1, count)
-            return weight, torch.zeros_like(weight).masked_fill(~has_tokens, none)
+        none = torch.finfo(keys.dtype).min
+        if not len(keys):
+            empty = keys.new_zeros(len(rows), len(self.questions))
+            return empty, empty + none
         with torch.autocast(keys.device.type, enabled=False):
             scores = keys @ self.questions.to(keys.dtype).T * keys.shape[1] ** -0.5
         scores = scores.masked_fill(~is_token[:, None], none)
@@ -232,22 +247,33 @@ class NameMemory(nn.Module):
         return row_sums(weights, rows), most
 
     def banks(
-        self, answers: Answers, sentence: Ints, document: Ints, has_tokens: NDArray[np.bool_], *, whole: bool = False
+        self,
+        answers: Answers,
+        sentence: Ints,
+        document: Ints,
+        has_tokens: NDArray[np.bool_],
+        *,
+        unit: Ints | None = None,
+        whole: bool = False,
     ) -> Banks:
-        """The bank that each row reads: the mean answers of its document's rows, or of those that belong to other sentences.
-        With `whole`, it is that of all rows in any case, which readers of generated sentences have.
+        """The bank that each row reads: the mean answers of its document's sentences, or of the others among them. With
+        `whole`, it is that of all sentences in any case, which readers of generated sentences have.
 
-        `sentence` numbers the sentences, of which rows are pieces: rows with one number are left out together. Sentences that
-        are packed into one row share a number. Rows without tokens write nothing.
+        `sentence` numbers the sentences of a document, of which rows are pieces: rows with one number are one sentence.
+        Sentences that are packed into one row share a number. Rows without tokens write nothing. `unit`: numbers of rows that
+        are left out together, in place of the sentences.
         """
+        if self.average == "sentences":
+            answers = self._of_sentences(answers, sentence, document)
         leaves_out = self.leave_one_out and not whole
-        units = np.stack([document, sentence if leaves_out else document], 1)
-        known, unit = np.unique(units, axis=0, return_inverse=True)
-        unit = unit.reshape(-1)
-        written = np.bincount(unit[has_tokens], minlength=len(known))
+        left_out = sentence if unit is None else unit
+        units = np.stack([document, left_out if leaves_out else document], 1)
+        known, place = np.unique(units, axis=0, return_inverse=True)
+        place = place.reshape(-1)
+        written = np.bincount(place[has_tokens], minlength=len(known))
         # Rows in the order of units, so that the sums are those of segments.
         order = np.flatnonzero(has_tokens)
-        order = order[np.argsort(unit[order], kind="stable")]
+        order = order[np.argsort(place[order], kind="stable")]
         device = answers.sums.device
         sums = answers.at(torch.from_numpy(order).to(device)).summed(torch.from_numpy(written).to(device))
         counts = written
@@ -257,7 +283,7 @@ class NameMemory(nn.Module):
             total = np.add.reduceat(written, np.cumsum(per_document) - per_document)
             counts = np.repeat(total, per_document) - written
         banks = Banks(sums.means, torch.from_numpy(counts > 0).to(device))
-        return banks.at(torch.from_numpy(unit).to(device))
+        return banks.at(torch.from_numpy(place).to(device))
 
     def read(
         self,
@@ -302,7 +328,7 @@ class NameMemory(nn.Module):
             self._asked(rows),
             record=record,
         )[:, 0]
-        gate = self.update_gate(answers)
+        gate = self.update_gate(states if self.gate_reads == "states" else answers)
         return answers, gate * on_tokens(own.known[:, None].to(gate.dtype), rows)[:, 0]
 
     def _asked(self, rows: Rows) -> Rows:

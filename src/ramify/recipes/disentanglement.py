@@ -170,7 +170,8 @@ def mht(
     window: Window = 100,
     setting: Annotated[
         Setting | None,
-        "Rates, batches, epochs, early stopping and pooling as published for Reddit or for Ubuntu IRC. Default: Ramify's own.",
+        "Rates, batches, epochs, early stopping, pooling and texts (without authors) as published for Reddit or for Ubuntu "
+        "IRC. Default: Ramify's own.",
     ] = None,
     steps: Annotated[
         int | None,
@@ -250,6 +251,8 @@ def _as_published(
         run,
         stages=tuple(stages),
         task=LinkConfig(objective=published.objective),
+        # The paper encodes "[CLS] utterance [SEP]".
+        input=replace(run.input, author_in_text=False),
         view=BlockConfig(block=1, encoded_block=published.fine_batch),
     )
     # A checkpoint brings its own pooling.

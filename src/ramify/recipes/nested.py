@@ -28,7 +28,7 @@ DecoderTokens = Annotated[
     int, "Tokens of the stage of the sentences' decoder (0: leave it out, with the last stage; no text can be decoded then)."
 ]
 AllTokens = Annotated[int, "Tokens of a last stage, in which all levels learn from texts (0: leave it out)."]
-Names = Annotated[bool, "Give the model a memory of the names of a document (the paper's section 8)."]
+Names = Annotated[bool, "Give the model a memory of the names of a document (the paper's section 5)."]
 
 AgentInit = Annotated[str, "A trained AGENT (required): a run of `ramify train agent`, a directory or a hub id."]
 When = Annotated[

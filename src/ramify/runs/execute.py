@@ -29,7 +29,7 @@ from ramify.version import __version__
 
 Kind = TypeVar("Kind", bound=Run)
 
-FORMAT = 2
+FORMAT = 3
 """Version of the format of run.json."""
 
 WRITTEN = (CHECKPOINTS, BEST, METRICS, hub.CONFIG, hub.WEIGHTS, hub.CARD, TOKENIZER, ROLES_FILE, "report.html", SAMPLES)

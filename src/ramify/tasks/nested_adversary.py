@@ -331,8 +331,9 @@ class NestedAdversary(Task[AdversaryBatch]):
         lowest = [part.levels[0] for part in documents.parts] or [documents.levels[0]]
         answers = Answers.cat([self._answers(memory, rows) for rows in lowest])
         document = np.concatenate([rows.document for rows in lowest])
+        sentence = np.concatenate([rows.node for rows in lowest])
         has_tokens = np.concatenate([rows.counts > 0 for rows in lowest])
-        return memory.banks(answers, document, document, has_tokens, whole=True)
+        return memory.banks(answers, sentence, document, has_tokens, whole=True)
 
     def _answers(self, memory: NameMemory, rows: LevelBatch) -> Answers:
         encoder = self.backbone.encoder(0)

@@ -48,9 +48,10 @@ class DocumentBanks:
             written = self._answers(tree, first, last)
             # A row without tokens stands for each unit, some of which have no row.
             own = np.concatenate([unit_of_row[first:last], units[chosen]])
+            sentence = np.append(self.level.node_of_row[first:last], np.full(len(chosen), NO_UNIT))
             has_tokens = np.append(self.level.children[first:last] > 0, np.zeros(len(chosen), dtype=bool))
             with_units = Answers.cat([written, Answers.nothing(len(chosen), count, dim, written.sums)])
-            banks = self.memory.banks(with_units, own, np.zeros_like(own), has_tokens)
+            banks = self.memory.banks(with_units, sentence, np.zeros_like(own), has_tokens, unit=own)
             place = torch.from_numpy(chosen)
             answers[place], known[place] = banks.answers[last - first :], banks.known[last - first :]
         return Banks(answers, known)
