@@ -39,12 +39,6 @@ def test_labels_of_a_split_only(tmp_path):
         node_labels(store, "test")
 
 
-def test_floats_without_fractions_are_whole_numbers():
-    values = node_labels(texts(2.0, 1, 1.0), "all").values
-    assert (label_kind(values), class_names(values, "classes")) == ("classes", ("1", "2"))
-    assert label_kind(node_labels(texts(2.0, 1.5), "all").values) == "numbers"
-
-
 def test_premises_are_not_unlabelled_hypotheses():
     pairs = [Tree((Node("p", kind="premise"), Node("h", (0,), kind="hypothesis", label=label))) for label in ("x", None, "y")]
     assert node_labels(Store.from_trees(pairs), "all").unlabelled == 1

@@ -65,8 +65,8 @@ class NodeSpans:
 def node_labels(store: Store, split: Split, field: str = "") -> NodeLabels:
     """The labels of the nodes in the trees of a split. `field` leads into labels that are objects or lists.
 
-    A list of whole numbers is a list of their names, and a float without a fraction is a whole number. Raises `RamifyError` if
-    no node has a label, if no label has the field, and if a label is an object, or a list of objects, where a value is needed.
+    A list of whole numbers is a list of their names, and a float without a fraction is a whole number. Raises `RamifyError` if no node has a label, if no label has the field,
+    and if a label is an object, or a list of objects, where a value is needed.
     """
     nodes, labels, others = labelled_nodes(store, split)
     path = _path(field)
