@@ -488,7 +488,13 @@ def test_questions_of_the_hub(tmp_path):
 def test_questions_as_datasets_writes_them(tmp_path, wrap):
     """One question per line of JSON, with the texts and the starts of its answers in two lists."""
     context = "Tea is green, and tea is hot."
-    answers = [{"text": ["green", "Tea"], "answer_start": [7, 0]}, {"text": [], "answer_start": []}, None, ["hot"]]
+    answers = [
+        {"text": ["green", "Tea"], "answer_start": [7, 0]},
+        {"text": [], "answer_start": []},
+        None,
+        ["hot"],
+        {"text": ["hot"]},
+    ]
     rows = [
         {"id": f"i{n}", "title": "Tea", "context": context, "question": f"q{n}?", "answers": answer}
         for n, answer in enumerate(answers)
@@ -502,8 +508,9 @@ def test_questions_as_datasets_writes_them(tmp_path, wrap):
         ("i1", "q1?", {"texts": [], "starts": [], "is_impossible": True}),
         ("i2", "q2?", None),
         ("i3", "q3?", {"texts": [], "starts": [], "is_impossible": False}),
+        ("i4", "q4?", {"texts": [], "starts": [], "is_impossible": False}),
     ]
-    assert (tree.nodes[0].text, tree.meta["title"], counts.kept) == (context, "Tea", {"bad_answer": 1})
+    assert (tree.nodes[0].text, tree.meta["title"], counts.kept) == (context, "Tea", {"bad_answer": 2})
     assert counts.skipped == ({"not_a_post": 1} if wrap == "lines" else {})
     # As a table, where the columns are named.
     trees, _ = read(path, text="question", label="context")

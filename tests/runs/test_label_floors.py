@@ -44,6 +44,18 @@ def classes(rows, split):
     return Counter(row["label"] for row in rows if row["split"] == split)
 
 
+@pytest.mark.parametrize(("second", "kind", "other"), [("0.0", "classes", "numbers"), ("0.5", "numbers", "classes")])
+def test_training_says_how_numbers_are_read(tmp_path, second, kind, other):
+    rows = "".join(f"ba {row},{('1.0', second, '')[row % 3]},{'dev' if row > 5 else 'train'}\n" for row in range(9))
+    (tmp_path / "t.csv").write_text("text,label,split\n" + rows)
+    store = build([tmp_path / "t.csv"], "labelled", tmp_path / "store")
+    prepared = classify(str(store.path), model="majority").prepare(tmp_path / "run")
+    assert f"; the labels are numbers, read as {kind} (--label-kind {other} reads them as {other})" in prepared.reads()
+    assert prepared.task.config.classes == (("0", "1") if kind == "classes" else ())
+    chosen = classify(str(store.path), model="majority", label_kind=other).prepare(tmp_path / "run")
+    assert chosen.task.config.labels == other
+
+
 def test_most_frequent_class(store, tmp_path):
     prepared, model = fitted(store, tmp_path / "run", model="majority")
     train, dev = classes(sentences(120), "train"), classes(sentences(120), "dev")

@@ -6,7 +6,7 @@ Consecutive rows about one text become one record in the layout of the publisher
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def _answers(row: dict[str, Any]) -> list[dict[str, Any]] | None:
     answers = row.get("answers")
     if isinstance(answers, dict):
         texts, starts = (answers.get(name) or [] for name in ("text", "answer_start"))
-        return [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+        return [{"text": text, "answer_start": start} for text, start in zip_longest(texts, starts)]
     return [answer if isinstance(answer, dict) else {} for answer in answers] if isinstance(answers, list) else None
 
 
