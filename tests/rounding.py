@@ -67,10 +67,13 @@ ROUNDED = {
     *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
     *("_softmax_backward_data", "_log_softmax_backward_data", "logsumexp", "segment_reduce"),
     *("native_layer_norm", "native_layer_norm_backward", "sum", "mean", "cumsum", "linalg_vector_norm", "var", "std"),
-    *("exp", "expm1", "log1p", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "log_sigmoid_forward"),
+    *("expm1", "log1p", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward", "log_sigmoid_forward"),
     *("softplus", "gelu", "gelu_backward", "erf", "pow", "sin", "cos", "embedding_dense_backward", "index_add", "scatter_add"),
 }
-"""The operations whose result depends on the order of sums, on fused products or on the width of vector registers."""
+"""The operations whose result depends on the order of sums, on fused products or on the width of vector registers.
+
+Not those between scores and a choice (`exp`, `log`, `softmax`): equal scores have equal shares on every processor.
+"""
 
 
 @lru_cache(maxsize=10_000)

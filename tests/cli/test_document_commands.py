@@ -311,7 +311,7 @@ def test_nearest_to_a_text_and_to_a_node(agent, letters):
     found = answer("nearest", agent, *data, "--query", "The rope broke.", "-k", 5)
     assert found["level"] == "sentence"
     assert {(each["text"], each["id"]) for each in found["nearest"]} == {("The rope broke.", "2.1.2")}
-    assert [each["tree"] for each in found["nearest"]] == [tree.id for tree in letters.trees() if "harbour" in tree.id]
+    assert {each["tree"] for each in found["nearest"]} == {f"harbour-{copy}" for copy in range(5)}
     own = answer("nearest", agent, *data, "--node", "2.1.2", "--tree", "harbour-1", "-k", 4)
     assert {each["tree"] for each in own["nearest"]} == {f"harbour-{copy}" for copy in (0, 2, 3, 4)}
     lines = call("nearest", agent, *data, "--query", "The rope broke.", "-k", 2).stdout.splitlines()
