@@ -52,7 +52,15 @@ OPTIONS = Change("settings with defaults that act as before")
 PUBLISHED = Change("the command asks for the setting that was the default")
 PIECES = Change("the shipped tree model reads texts of 256 pieces")
 
+WARM_UP = Change("warm-ups count updates from 1 and have no floor, so models are trained at other rates")
+TRAINED = (
+    *("train", "demo", "evaluate", "report", "predict", "answer", "embed", "fill-mask", "score", "generate", "translate"),
+    *("attention", "reconstruct", "coherence", "copyedit", "nearest", "disentangle", "python"),
+)
+"""Cases that train models, or use models of other cases."""
+
 CHANGED_ON_PURPOSE: dict[str, Change] = {
+    **{f"{case}[/:]*": WARM_UP for case in TRAINED},
     **{
         f"*/metrics.jsonl:*.{name}": METERS
         for name in ("value_*", "constant_*", "gradient_*", "rank_*", "spread_*", "auroc_*", "stage_updates")

@@ -37,6 +37,10 @@ def test_train_and_use(ramify, data, tmp_path, recipe):
     assert {"training the tokenizer …", "first step …"} <= {*err.splitlines()}
     assert ("drawing sentence pairs …\n" in err) == (recipe == ["bert"])
     assert f"next: ramify evaluate {run} --data {data}" in err
+    with pytest.raises(ramify_package.RamifyError, match=r"model\.position=relative has no Hugging Face form") as refused:
+        ramify_package.save(ramify_package.load(run), tmp_path / "exported", form="hugging-face")
+    note = f"note: the trained model cannot be saved in Hugging Face's form: {refused.value}"
+    assert err.index(note) < err.index("first step …"), "the same words, before training"
     status, out, err = ramify("evaluate", run, "--data", data, "--json")
     assert status == 0, err
     found = json.loads(out)

@@ -218,6 +218,16 @@ def test_relatives_of_xlnet_train(texts, replies, tmp_path):
     assert "Leave it out" in refusal("train", "xlnet", "--data", replies, "--out", tmp_path / "x", *both)
 
 
+def test_streams_adapt_to_a_short_text(replies, tmp_path):
+    out = tmp_path / "run"
+    err = call("train", "xlnet", "--data", replies, "--out", out, *settings(**{"view.streams": 5_000, "train.steps": 1})).stderr
+    facts = json.loads((out / "run.json").read_text())["text"]
+    streams = facts["streams"] // 2
+    assert (streams, facts["rows_per_stream"]) == (facts["tokens"] // 24, 1)
+    assert f"note: view.streams=5000 is more than a text of {facts['tokens']:,} tokens can fill" in err
+    assert f"input.row_tokens=24: {streams} streams in each direction." in err
+
+
 def test_more_settings_train(replies, tmp_path):
     changes = {
         "model.position": "absolute",
@@ -238,7 +248,7 @@ def test_more_settings_train(replies, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"view.streams": 400}, "too few for view.streams=400 with rows"),
+        ({"input.row_tokens": 20_000, "input.reused_tokens": 9_000}, "too few for view.streams=1 with rows"),
         ({"model.memory": 100_000}, "longer than a stream of the data"),
         ({"input.row_tokens": 12}, "cannot hold input.reused_tokens=10"),
         ({"task.k": 0.5}, "task.k=0.5 must be at least 1"),

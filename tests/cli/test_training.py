@@ -91,7 +91,7 @@ def test_a_run_in_epochs(ramify, recipe, tmp_path):
     epochs = ("--set", "train.epochs=1")
     status, _, err = ramify(*recipe, "--out", out, *epochs)
     assert status == 2
-    assert "train.epochs=1.0 and train.steps=6 both define the length of training. Set train.steps=0" in err
+    assert "--steps 6 and --set train.epochs=1 both define the length of training. Leave out one of the two." in err
     status, _, err = ramify(*recipe, "--out", out, *epochs, "--set", "train.steps=0")
     assert status == 0, err
     last = read_metrics(out)[-1]

@@ -45,6 +45,12 @@ def ramify(*words: object) -> None:
     main()
 
 
+def ramify_under_torchrun(port: int, *words: object) -> None:
+    """A command, as a rank runs it that torchrun started, whose store listens at the port."""
+    os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", MASTER_PORT=str(port))
+    ramify(*words)
+
+
 def _run(rank: int, port: int, log: Path, target: Callable[..., None], arguments: tuple[object, ...]) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     with open(log, "a") as file:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 import two_ranks
-from ranks import finish, on_two_ranks, start
+from ranks import finish, on_two_ranks, ramify_under_torchrun, start
 from ranks import ramify as ramify_command
 from safetensors.torch import load_file
+from torch.distributed import TCPStore
 from two_ranks import CONFIG, KINDS, MAKE, SEED, setting
 
 import ramify
@@ -151,6 +152,22 @@ def test_train_from_the_command_line(straight):
     logged = read_metrics(straight)
     assert [record["step"] for record in logged] == list(range(1, 41))
     assert ramify.load(straight).verbs == ("embed", "fill_mask", "score", "attention", "nearest")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--data", "nowhere"), "error: nowhere is not a Ramify data set"),
+        (("--data", "nowhere", "--stepz", 3), "No such option: --stepz"),
+    ],
+)
+def test_a_mistake_is_one_message(tmp_path, words, message):
+    store, log = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False), tmp_path / "log"
+    finish(start(log, ramify_under_torchrun, store.port, "train", "tree-mlm", *words, "--out", tmp_path / "run"), log, (2, 2))
+    printed = log.read_text("utf-8")
+    assert printed.count(message) == 1
+    assert printed.count("rror: ") == 1
+    assert "Traceback" not in printed
 
 
 def test_interrupt_stops_all_ranks_after_the_same_step(store, tmp_path):

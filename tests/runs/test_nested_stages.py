@@ -239,15 +239,32 @@ def test_a_frozen_level_alone_has_a_queue(store, tmp_path):
     assert sizes[4:] == [[0, 0]] * 4
 
 
+def test_batches_adapt_to_a_single_document(tmp_path):
+    """Half of the units of a batch are of different documents, so one document fills batches of two."""
+    store = built(books(16)[:1], tmp_path / "data", split=(1, 0, 0))
+    prepared, _ = execute(small(store, view__whole_documents="false"), tmp_path / "run", cpu=True)
+    (note,) = prepared.notes()
+    unit = prepared.levels.names[-2]
+    assert note.startswith("train.units=4 is more than 1 training document can fill, because half of a batch's units are of")
+    assert f"batches of 2 {unit}s while" in note
+    parts = json.loads((tmp_path / "run" / "run.json").read_text())["parts"]
+    assert {part["role"]: part["units"] for part in parts} == {"lowest": 0, "above": 2, "decoder": 0, "all": 2}
+    other = small(store, task__replacement="other_document")
+    with pytest.raises(RamifyError, match=r"other_document takes children from other documents, but .* has one training doc"):
+        other.prepare(tmp_path / "other")
+    assert not (tmp_path / "other").exists(), "no tokenizer was trained"
+
+
 def test_rows_are_built_once(store, tmp_path, monkeypatch):
     """For train and dev: those of the lowest level, and those of all levels."""
-    prepared, built_rows, of = small(store).prepare(tmp_path), [], DocumentRows.of
+    built_rows, of = [], DocumentRows.of
 
     def counted(*arguments, **options):
         built_rows.append(arguments)
         return of(*arguments, **options)
 
     monkeypatch.setattr(DocumentRows, "of", counted)
+    prepared = small(store).prepare(tmp_path)
     prepared.facts()
     for number in range(4):
         prepared.stage(number)

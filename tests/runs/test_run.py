@@ -377,12 +377,82 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path, capsys, 
         ramify.load(tmp_path)
     with pytest.raises(RamifyError, match=r"already holds a run\. Add --resume"):
         execute(run, out, cpu=True)
-    with pytest.raises(RamifyError, match=r"other settings \(stages\)"):
+    with pytest.raises(RamifyError, match=r"other settings \(stages\.0\.lr was 0\.0"):
         execute(run.changed({"train.lr": "0.5"}), out, cpu=True, resume=True)
     (tmp_path / "moved").symlink_to(store.path)
     execute(replace(run, data=str(tmp_path / "moved")), out, cpu=True, resume=True)
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (out / name).read_bytes() == (tmp_path / "straight" / name).read_bytes()
+
+
+def weights_of(run, out, *, resume=False):
+    execute(run, out, cpu=True, resume=resume)
+    return (out / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "short", "long"), [("steps", 3, 6), ("epochs", 0.5, 1.0), ("target_tokens", 150, 300)])
+def test_a_finished_run_goes_on(store, tmp_path, capsys, name, short, long):
+    """Without a schedule that depends on the length, to the bits of a run that had the new length from the start."""
+    (stage,) = small(store, train__schedule="constant", train__warmup="0", train__evaluate_every="0").stages
+    length = {"steps": 0, "epochs": None, "target_tokens": 0}
+    runs = [replace(small(store), stages=(replace(stage, **length | {name: value}),)) for value in (short, long)]
+    straight = weights_of(runs[1], tmp_path / "straight")
+    assert weights_of(runs[0], tmp_path / "run") != straight
+    assert weights_of(runs[1], tmp_path / "run", resume=True) == straight
+    assert "warning" not in capsys.readouterr().err
+    logged = [[record["loss"] for record in read_metrics(tmp_path / name)] for name in ("straight", "run")]
+    assert logged[0] == logged[1]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["run"]["stages"][0][name] == long
+
+
+def test_a_longer_run_says_what_follows_the_length(store, tmp_path, capsys):
+    run, out = small(store, train__steps="3"), tmp_path / "run"
+    execute(run, out, cpu=True)
+    with pytest.raises(RamifyError, match=r"train\.steps=2 is below the 3 that .* has behind it\. Set it to 3 or more"):
+        execute(run.changed({"train.steps": "2"}), out, cpu=True, resume=True)
+
+    def interrupt(record):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    longer = run.changed({"train.steps": "6"})
+    execute(longer, out, cpu=True, resume=True, report=interrupt)
+    warning = "warning: stages.0 has another length than in its first 3 updates. The learning rate (train.schedule=linear, "
+    assert warning in capsys.readouterr().err
+    assert not (out / "config.json").exists(), "it has not finished"
+    execute(longer, out, cpu=True, resume=True)
+    assert warning not in capsys.readouterr().err
+    rates = [record["lr"] for record in read_metrics(out)]
+    assert rates[3:] == pytest.approx([longer.stages[0].lr * rest / 5.4 for rest in (3, 2, 1)])
+
+
+def test_stages_that_have_ended_keep_their_length(store, tmp_path, capsys):
+    run, out = small(store, train__evaluate_every="0"), tmp_path / "run"
+    run = replace(run, stages=tuple(replace(stage, steps=2) for stage in (*run.stages, *run.stages)))
+    execute(run, out, cpu=True)
+    _, progress = execute(run.changed({"train.steps": "3"}), out, cpu=True, resume=True)
+    assert progress.step == 5
+    assert "stages.0 has ended, so its length stays as it was. stages.1 goes on." in capsys.readouterr().err
+    assert [stage["steps"] for stage in json.loads((out / "run.json").read_text())["run"]["stages"]] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "length"),
+    [
+        (PLAIN, {"train.epochs": "2"}, (0, 2.0)),
+        (PLAIN, {"stages.0.epochs": "2", "train.epochs": "3"}, (0, 3.0)),
+        (replace(PLAIN, stages=(TrainConfig(steps=0, epochs=3.0),)), {"train.steps": "100"}, (100, None)),
+        (PLAIN, {"train.epochs": "null"}, (2000, None)),
+        (replace(PLAIN, stages=(TrainConfig(steps=0, epochs=3.0),)), {"train.steps": "0"}, (0, 3.0)),
+    ],
+)
+def test_a_length_replaces_one_of_another_unit(recipe, settings, length):
+    (stage,) = recipe.changed(settings).stages
+    assert (stage.steps, stage.epochs) == length
+
+
+def test_two_lengths_are_refused():
+    with pytest.raises(RamifyError, match=r"train\.epochs=2\.0 and train\.steps=5 both define the length of training\. Set"):
+        PLAIN.changed({"train.epochs": "2", "train.steps": "5"})
 
 
 def test_context_limit_may_be_explicit(store, tmp_path):

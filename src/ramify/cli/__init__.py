@@ -142,7 +142,7 @@ def _is_first(message: str) -> bool:
         return True
     from datetime import timedelta
 
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     key = f"ramify/{os.environ.get('TORCHELASTIC_RESTART_COUNT')}/{message}"
     try:

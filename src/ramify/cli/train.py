@@ -170,8 +170,11 @@ def _check_lengths(recipe: Recipe, arguments: Mapping[str, Any], settings: Mappi
     for option, other in (("steps", "epochs"), ("epochs", "steps")):
         if option not in arguments or (value := arguments[option]) == parameters[option].default:
             continue
-        for key, text in settings.items():
-            if key.startswith(("train.", "stages.")) and key.endswith(f".{other}") and text not in ("0", "null"):
+        lengths = {key: text for key, text in settings.items() if key.startswith(("train.", "stages."))}
+        if any(key.endswith(f".{option}") for key in lengths):
+            continue
+        for key, text in lengths.items():
+            if key.endswith(f".{other}") and text.lower() not in ("0", "null", "none"):
                 raise RamifyError(
                     f"--{option} {value} and --set {key}={text} both define the length of training. Leave out one of the two."
                 )

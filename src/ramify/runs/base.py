@@ -56,6 +56,8 @@ class Prepared(ABC):
     task: Task[Any]
     fitted: Fitted | None = field(default=None, kw_only=True)
     """The result of a fit in closed form; None: the model is trained in stages."""
+    adapted: tuple[str, ...] = field(default=(), kw_only=True)
+    """Settings that the data cannot fill, and what the run does instead, for users."""
 
     @abstractmethod
     def stage(self, number: int) -> Stage[Any]:
@@ -76,15 +78,15 @@ class Prepared(ABC):
         """The amount of training data, and the share of it that the longest text cuts, for the terminal before training."""
 
     def notes(self) -> list[str]:
-        """Facts for users before training: the reason why a model whose kind has another library's form cannot be saved in
-        it, and settings that the data have changed."""
+        """Facts for users before training: `adapted`, and the reason why a model whose kind has another library's form cannot
+        be saved in it."""
         if not hub.has_foreign_form(self.run.model):
-            return []
+            return [*self.adapted]
         try:
             hub.foreign_files(self.pipeline())
         except RamifyError as error:
-            return [f"the trained model cannot be saved in Hugging Face's form: {error}"]
-        return []
+            return [*self.adapted, f"the trained model cannot be saved in Hugging Face's form: {error}"]
+        return [*self.adapted]
 
     @abstractmethod
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,11 +1,12 @@
 """Generators of nested documents: runs that start from a trained autoencoder."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from ramify import hub
 from ramify.batching.adversary_batch import AdversaryBatch
 from ramify.batching.forest import Ints
 from ramify.batching.views.base import View
-from ramify.batching.views.documents import DocumentExample, LevelInput, has_documents
+from ramify.batching.views.documents import DocumentExample, Documents, LevelInput, has_documents
 from ramify.checkpoints import Progress
 from ramify.config import check_fields
 from ramify.dataset.store import Split, Store
@@ -101,89 +102,44 @@ class DocumentsCollator:
         return AdversaryBatch(self.collator(examples))
 
 
+Real = TypeVar("Real", bound=RealVectors)
+
+
 @dataclass(frozen=True)
-class PreparedAdversary(Prepared):
+class PreparedAdversary(Prepared, ABC, Generic[Real]):
     """A run with its documents and its generators."""
 
     run: "NestedAdversaryRun"
     task: NestedAdversary
     out: Path
-    nested: PreparedNested | None
-    """The documents from which the autoencoder learns, too; None if it is frozen."""
+
+    @abstractmethod
+    def vectors(self, trees: Ints) -> Real:
+        """The real vectors of some documents."""
 
     @cached_property
-    def training(self) -> RealVectors:
-        return self._vectors(self.store.split("train"))
+    def training(self) -> Real:
+        return self.vectors(self.store.split("train"))
 
     @cached_property
-    def held_out(self) -> RealVectors | None:
+    def held_out(self) -> Real | None:
         """The vectors of the dev split; None if it has no documents."""
         trees = self.store.split("dev")
-        return self._vectors(trees) if len(trees) else None
+        return self.vectors(trees) if len(trees) else None
 
-    def _vectors(self, trees: Ints) -> RealVectors:
-        if self.nested is None:
-            return CachedVectors(self.task, self.store, trees)
-        few = first_documents(self.store, self.task.autoencoder, trees, self.run.dev.tokens)
-        return LiveVectors(self.task, self.store, few)
-
-    def stage(self, number: int) -> Stage[Any]:
+    def _check_vectors(self) -> None:
         self.training.check(f"the train split of {self.run.data}")
         if self.held_out is not None:
             self.held_out.check(f"the dev split of {self.run.data}")
-        initialize = self._start_generators if number == 0 else None
-        if self.nested is not None:
-            stage = self.nested.stage(number)
-            dev = None if stage.dev is None else partial(self._measure_live, stage.dev)
-            return replace(stage, collator=DocumentsCollator(stage.collator), dev=dev, initialize=initialize)
-        training, held_out = self.training, self.held_out
-        assert isinstance(training, CachedVectors)
-        assert held_out is None or isinstance(held_out, CachedVectors)
-
-        def begin() -> None:
-            training.open()
-            if held_out is not None:
-                held_out.open()
-
-        return Stage(
-            self.run.stages[number],
-            RealNodes(training),
-            partial(sampled_batch, training),
-            None if held_out is None else partial(self._measure, held_out),
-            metric=ENERGY,
-            begin=begin,
-            initialize=initialize,
-        )
 
     def _start_generators(self) -> None:
         """Let generators start where `task.start` says."""
         if self.run.task.start == "random":
             return
-        if self.nested is not None:
-            self.training.open()
         for level in self.task.learning:
             real = torch.from_numpy(self.training.of_level(level)).to(self.task.device)
             draws = torch.Generator().manual_seed(step_seed(self.run.seed, level))
             self.task.generator(level).start_at_moments(real, draws)
-
-    def _measure(self, held_out: CachedVectors) -> dict[str, float]:
-        """The losses on the dev split, and the watch for collapse."""
-        size = self.run.task.vectors
-        view = RealNodes(held_out)
-        shares = [view.example(int(number)) for number in spread(len(view), self.run.dev.vectors)]
-        batches = (sampled_batch(held_out, shares[start : start + size]) for start in range(0, len(shares), size))
-        with untouched(self.task, self.task.device):
-            # Noise and the chosen vectors are the same at each evaluation.
-            torch.manual_seed(self.run.seed)
-            losses = read_meters(self.task, (batch.to(self.task.device) for batch in batches))
-        return losses | self._watch(held_out)
-
-    def _measure_live(self, losses: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """The losses of the autoencoder on the dev split, and the watch for collapse, with the vectors of this moment."""
-        assert self.held_out is not None
-        self.training.open()
-        self.held_out.open()
-        return losses() | self._watch(self.held_out)
 
     def _watch(self, held_out: RealVectors) -> dict[str, float]:
         dev = self.run.dev
@@ -198,29 +154,109 @@ class PreparedAdversary(Prepared):
         write_text(self.out / SAMPLES / f"step-{self.task.updates + 1:08d}.jsonl", "".join(f"{line}\n" for line in lines))
         return measures
 
-    def facts(self) -> dict[str, Any]:
+    def _real_facts(self) -> dict[str, Any]:
         rows = self.training.collator.rows.levels
         levels = {level.level.name: {"nodes": len(level.level.node), "rows": len(level)} for level in rows}
-        real = {self.task.names[level]: len(pool) for level, pool in self.training.pools.items()}
-        return {"levels": levels, "real": real} | ({} if self.nested is None else {"documents": self.nested.facts()})
+        return {"levels": levels, "real": {self.task.names[level]: len(pool) for level, pool in self.training.pools.items()}}
 
-    def reads(self) -> str:
-        counts = ", ".join(
+    def _real_counts(self) -> str:
+        return ", ".join(
             f"{counted(len(pool), 'vector')} of {self.task.names[self.training.sources[level]]}s for the level "
             f"{self.task.names[level]}"
             for level, pool in self.training.pools.items()
         )
-        return counts if self.nested is None else f"{self.nested.reads()}; real: {counts}"
-
-    def notes(self) -> list[str]:
-        return super().notes() if self.nested is None else self.nested.notes()
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
+
+@dataclass(frozen=True)
+class PreparedAfter(PreparedAdversary[CachedVectors]):
+    """A run whose autoencoder is frozen, so that its vectors are computed once."""
+
+    def vectors(self, trees: Ints) -> CachedVectors:
+        return CachedVectors(self.task, self.store, trees)
+
+    def stage(self, number: int) -> Stage[RealNodes]:
+        self._check_vectors()
+        training, held_out = self.training, self.held_out
+
+        def begin() -> None:
+            training.open()
+            if held_out is not None:
+                held_out.open()
+
+        return Stage(
+            self.run.stages[number],
+            RealNodes(training),
+            partial(sampled_batch, training),
+            None if held_out is None else partial(self._measure, held_out),
+            metric=ENERGY,
+            begin=begin,
+            initialize=self._start_generators if number == 0 else None,
+        )
+
+    def _measure(self, held_out: CachedVectors) -> dict[str, float]:
+        """The losses on the dev split, and the watch for collapse."""
+        size = self.run.task.vectors
+        view = RealNodes(held_out)
+        shares = [view.example(int(number)) for number in spread(len(view), self.run.dev.vectors)]
+        batches = (sampled_batch(held_out, shares[start : start + size]) for start in range(0, len(shares), size))
+        with untouched(self.task, self.task.device):
+            # Noise and the chosen vectors are the same at each evaluation.
+            torch.manual_seed(self.run.seed)
+            losses = read_meters(self.task, (batch.to(self.task.device) for batch in batches))
+        return losses | self._watch(held_out)
+
+    def facts(self) -> dict[str, Any]:
+        return self._real_facts()
+
+    def reads(self) -> str:
+        return self._real_counts()
+
     def best_score(self, progress: Progress) -> str:
-        name = DEV_LOSS.label if self.nested is not None else "energy distance to dev vectors"
-        return f"best {name} {progress.best:.4f} at step {progress.best_step}"
+        return f"best energy distance to dev vectors {progress.best:.4f} at step {progress.best_step}"
+
+
+@dataclass(frozen=True)
+class PreparedWith(PreparedAdversary[LiveVectors]):
+    """A run whose autoencoder goes on learning, from `nested`."""
+
+    nested: PreparedNested
+
+    def vectors(self, trees: Ints) -> LiveVectors:
+        few = first_documents(self.store, self.task.autoencoder, trees, self.run.dev.tokens)
+        return LiveVectors(self.task, self.store, few)
+
+    def stage(self, number: int) -> Stage[Documents]:
+        self._check_vectors()
+        stage, held_out = self.nested.stage(number), self.held_out
+        return replace(
+            stage,
+            collator=DocumentsCollator(stage.collator),
+            dev=None if stage.dev is None or held_out is None else partial(self._measure, stage.dev, held_out),
+            initialize=self._start if number == 0 else None,
+        )
+
+    def _start(self) -> None:
+        if self.run.task.start != "random":
+            self.training.open()
+        self._start_generators()
+
+    def _measure(self, losses: Callable[[], dict[str, float]], held_out: LiveVectors) -> dict[str, float]:
+        """The losses of the autoencoder on the dev split, and the watch for collapse, with the vectors of this moment."""
+        self.training.open()
+        held_out.open()
+        return losses() | self._watch(held_out)
+
+    def facts(self) -> dict[str, Any]:
+        return self._real_facts() | {"documents": self.nested.facts()}
+
+    def reads(self) -> str:
+        return f"{self.nested.reads()}; real: {self._real_counts()}"
+
+    def best_score(self, progress: Progress) -> str:
+        return f"best {DEV_LOSS.label} {progress.best:.4f} at step {progress.best_step}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +316,7 @@ class NestedAdversaryRun(Run):
             )
         return notes
 
-    def prepare(self, out: Path) -> PreparedAdversary:
+    def prepare(self, out: Path) -> PreparedAdversary[Any]:
         if not self.init:
             raise RamifyError(
                 "--init is missing: generators start from a trained autoencoder. Name a run of `ramify train agent`."
@@ -291,11 +327,12 @@ class NestedAdversaryRun(Run):
             task = self._task(nested.task.tokenizer)
             self._check_documents(task)
             hub.load_own_tensors(task.autoencoder, hub.own_tensors(nested.task), self.init)
-            return PreparedAdversary(self, store, task, out, replace(nested, task=task.autoencoder))
+            nested = replace(nested, task=task.autoencoder)
+            return PreparedWith(self, store, task, out, nested, adapted=nested.adapted)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         task = self._task(tokenizer)
         hub.load_own_tensors(task.autoencoder, hub.checkpoint(self.init).tensors, self.init)
-        return PreparedAdversary(self, store, task, out, None)
+        return PreparedAfter(self, store, task, out)
 
     def _check_documents(self, task: NestedAdversary) -> None:
         """Raise `RamifyError` if the generator of documents learns, and no batch holds a document."""

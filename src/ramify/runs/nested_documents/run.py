@@ -214,15 +214,15 @@ class PreparedNested(PreparedLanguageModel):
         flat = [f"{counted(count, kind)} flattened" for kind, count in facts["flattened"].items()]
         return "; ".join([f"{counted(facts['tokens'], 'token')} in {nodes}", *notes, *left, *flat, *larger])
 
-    def notes(self) -> list[str]:
+    def smaller_batches(self) -> tuple[str, ...]:
+        """Why batches hold fewer units than `train.units`, if they do."""
         smaller = [(wanted, text) for units, wanted, text in self._batches() if 0 < units < wanted]
         if not smaller:
-            return super().notes()
-        adapted = (
+            return ()
+        return (
             f"train.units={max(smaller)[0]} is more than {counted(len(self.store.split('train')), 'training document')} can "
-            f"fill, because half of a batch's units are of different documents: {', '.join(text for _, text in smaller)}."
+            f"fill, because half of a batch's units are of different documents: {', '.join(text for _, text in smaller)}.",
         )
-        return [*super().notes(), adapted]
 
     def _batches(self) -> list[tuple[int, int, str]]:
         """The units of each stage's batches, as they are and as in the settings, and a clause about them."""
@@ -342,7 +342,8 @@ class NestedRun(LanguageModelRun):
         ]
         run = replace(self, stages=tuple(config for config, _ in pairs))
         scopes = tuple(scope for _, scope in pairs)
-        return PreparedNested(run, store, task, levels, scopes, frozen, len(begun or ()))
+        prepared = PreparedNested(run, store, task, levels, scopes, frozen, len(begun or ()))
+        return replace(prepared, adapted=prepared.smaller_batches())
 
     def _check_units(self, roles: Sequence[Role]) -> None:
         """Raise `RamifyError` for settings that do not fit batches of units."""

@@ -65,16 +65,6 @@ class PreparedStreams(PreparedLanguageModel):
             f"{self.run.input.row_tokens} tokens each; {facts['left_out']:,} tokens at the ends of streams are left out"
         )
 
-    def notes(self) -> list[str]:
-        asked, streams = self.run.view.streams, self.view.config.streams
-        if streams == asked:
-            return super().notes()
-        adapted = (
-            f"view.streams={asked} is more than a text of {counted(self.view.text.num_tokens, 'token')} can fill with rows of "
-            f"input.row_tokens={self.run.input.row_tokens}: {counted(streams, 'stream')} in each direction."
-        )
-        return [*super().notes(), adapted]
-
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
@@ -137,7 +127,11 @@ class StreamRun(RunningTextRun):
         streams = min(self.view.streams, max(1, text.num_tokens // self.input.row_tokens))
         view = Streams(text, tokenizer, self.input, replace(self.view, streams=streams), seed=self.seed)
         model.check_streams(self.input, self.view, view.length)
-        return PreparedStreams(self, store, task, view)
+        adapted = (
+            f"view.streams={self.view.streams} is more than a text of {counted(text.num_tokens, 'token')} can fill with rows "
+            f"of input.row_tokens={self.input.row_tokens}: {counted(streams, 'stream')} in each direction."
+        )
+        return PreparedStreams(self, store, task, view, adapted=() if streams == self.view.streams else (adapted,))
 
     def _task(self, model: StreamModelConfig, tokenizer: Tokenizer) -> StreamTask:
         backbone = model.build()
