@@ -72,7 +72,7 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
             *("vector_loss_schedule", "mask_rate_schedule", "mask_rate", "max_predictions", "units", "units_factor"),
             *("undecayed", "token_skip", "compressor_skip", "decompressor_skip", "children_norm", "mark_scale"),
             *("position_scale", "decoder_position_scale", "sibling_product", "frozen", "above", "scores", "head"),
-            *("classes", "foreign", "sibling_path", "without", "names", "neighbours"),
+            *("classes", "foreign", "sibling_path", "without", "names", "neighbours", "head_dim"),
         )
     },
     **{f"*.json:{place}begin": OPTIONS for place in ("input.", "run.input.")},

@@ -1,7 +1,8 @@
-"""Fixtures for all tests: the published data sets (tests skip where they are absent), and the option `--shapes`."""
+"""Fixtures for all tests: the published data sets (tests skip where they are absent), and the options of the suite."""
 
 import gc
 import os
+import re
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -36,6 +37,9 @@ COMPUTE_TENSORS = (
 )
 """The tests that `make test` runs with `--shapes`."""
 
+COMPARE_NUMBERS = (*COMPUTE_TENSORS, "parity", "golden", "training", "inference", "tasks", "disentangle")
+"""The tests marked `numbers`, beside those that use the fixture `near`."""
+
 SWEEPS = (
     *("equal_gradients", "finite_differences", "one_graph_gradient", "threads_weigh", "plain_computation"),
     *("chunks_do_not_change", "equals_loops", "is_unbiased", "batched_logs", "live_predictions"),
@@ -62,6 +66,7 @@ LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shapes", action="store_true", help="check every array's shape and type as signatures state them")
+    parser.addoption("--rounding", action="store_true", help="round the results of torch's kernels as another processor might")
     parser.addoption(
         "--part",
         choices=("tensors", "rest"),
@@ -71,9 +76,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @cache
-def _is_listed(path: Path) -> bool:
+def _is_listed(path: Path, places: tuple[str, ...] = COMPUTE_TENSORS) -> bool:
     place = path.relative_to(Path(__file__).parent)
-    return any(place.is_relative_to(each) for each in COMPUTE_TENSORS)
+    return any(place.is_relative_to(each) for each in places)
 
 
 def _computes_tensors(item: pytest.Item) -> bool:
@@ -89,11 +94,24 @@ def pytest_configure(config: pytest.Config) -> None:
         from jaxtyping import install_import_hook
 
         install_import_hook("ramify", "shapes.checked")
+    if config.getoption("--rounding"):
+        from rounding import AnotherRounding
+
+        AnotherRounding().__enter__()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if _is_listed(item.path, COMPARE_NUMBERS) or "near" in getattr(item, "fixturenames", ()):
+        item.add_marker("numbers")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Part `tensors` need not import the other files."""
-    left_out = config.getoption("--part") == "tensors" and collection_path.suffix == ".py" and not _is_listed(collection_path)
+    """Part `tensors` and the tests marked `numbers` need not import the other files."""
+    if collection_path.suffix != ".py":
+        return None
+    left_out = config.getoption("--part") == "tensors" and not _is_listed(collection_path)
+    if config.getoption("-m") == "numbers" and not _is_listed(collection_path, COMPARE_NUMBERS):
+        left_out |= not re.search(r"\bnear\b", collection_path.read_text())
     return True if left_out else None
 
 
@@ -137,6 +155,18 @@ def data_dir():
         return root / name
 
     return find
+
+
+@pytest.fixture(scope="session")
+def near():
+    """`near(found, expected)` asserts that two results are equal up to rounding, which depends on the processor.
+
+    Bits are promised where the same kernel runs over the same shapes: an equal call, a resumed run, another value in the same
+    batch. A comparison of anything else (another batch, another place in it, a text alone and among others) uses this fixture.
+    """
+    from rounding import near
+
+    return near
 
 
 @pytest.fixture(scope="session")

@@ -277,7 +277,7 @@ def test_values_of_another_type_are_refused(tmp_path):
     with pytest.raises(
         RamifyError, match=r"the values of config\.json or the weights are not those of such a model \(TypeError"
     ):
-        ramify.load(foreign(tmp_path / "bert", hidden_act=["gelu"]))
+        ramify.load(foreign(tmp_path / "bert", model_type="roberta", pad_token_id=[1]))
 
 
 def test_a_tokenizer_that_cannot_encode_is_refused(saved):

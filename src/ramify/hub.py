@@ -4,21 +4,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
+from tokenizers import normalizers
 from torch import Tensor, nn
 
 from ramify.config import from_record
-from ramify.errors import RamifyError, printable, with_article
-from ramify.files import check_format, make_folder, read_json, replacing, write_text
+from ramify.errors import RamifyError, counted, printable, with_article
+from ramify.files import check_format, make_folder, replacing, write_text
 from ramify.inference.base import Pipeline
-from ramify.models import hf
+from ramify.models import hf, hf_sentences
 from ramify.models.base import BACKBONE, Checkpoint, Encodes, TextModelConfig
 from ramify.models.hf import CONFIG, WEIGHTS
 from ramify.models.hf_adapter import ForeignFiles, PortableModel
 from ramify.models.hf_heads import LabelHead
-from ramify.nn.pooling import Pooling
 from ramify.registry import HF_FORMS, LABEL_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
 from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, owned, save_tensors
@@ -150,13 +150,19 @@ def find_device(name: str | torch.device = "auto") -> torch.device:
     return device
 
 
-def load(source: str | Path, *, revision: str | None = None, device: str | torch.device | None = None) -> Pipeline:
+def load(
+    source: str | Path,
+    *,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    input: Mapping[str, Any] | None = None,
+) -> Pipeline:
     """Load a trained model in evaluation mode.
 
     `source` is a run directory, a Hugging Face directory (BERT family or sentence-transformers), a hub id, or the name of a
     model that ships with Ramify: links or tree-mlm-small. `revision` is a branch, tag or commit of a hub id, which
-    `owner/name@revision` names too. `device` is a name for `find_device`; None: the CPU. Raises `RamifyError` if `source` holds
-    no complete model.
+    `owner/name@revision` names too. `device` is a name for `find_device`; None: the CPU. `input` replaces settings of the
+    model's input, such as `{"max_tokens": 64}`. Raises `RamifyError` if `source` holds no complete model.
     """
     if revision and Path(source).exists():
         raise RamifyError(
@@ -167,8 +173,9 @@ def load(source: str | Path, *, revision: str | None = None, device: str | torch
     place = find_device(device or "cpu")
     directory = _locate(source)
     saved = _saved(directory)
+    changes = input or {}
     try:
-        pipeline = _load_hugging_face(directory) if saved is None else _load_saved(directory, saved)
+        pipeline = _load_hugging_face(directory, changes) if saved is None else _load_saved(directory, saved, changes)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise RamifyError(
             f"{directory}: the values of {CONFIG} or the weights are not those of such a model "
@@ -226,7 +233,7 @@ def encoder_of(source: str | Path) -> EncoderStart:
     directory = _locate(source)
     saved = _saved(directory)
     if saved is None:
-        form, sentences = _form_of(directory), _sentence_transformers(directory)
+        form, sentences = _form_of(directory), hf_sentences.read(directory)
         model: Any = form.adapter.read_config(directory)
         portable = form.adapter.read(Checkpoint(str(source), directory, None), model)
         layout = portable.input.get("layout", form.input.layout)
@@ -284,7 +291,7 @@ def _settings(kind: type[Kind], record: Mapping[str, Any]) -> Kind:
     return from_record(kind, {name: value for name, value in record.items() if name != "name"})
 
 
-def _load_saved(directory: Path, saved: Saved) -> Pipeline:
+def _load_saved(directory: Path, saved: Saved, changes: Mapping[str, Any]) -> Pipeline:
     tokenizer = _tokenizer(directory, saved.model.vocab_size)
     if saved.pieces != tokenizer.pieces_hash:
         raise RamifyError(
@@ -293,10 +300,34 @@ def _load_saved(directory: Path, saved: Saved) -> Pipeline:
         )
     tensors = hf.read_tensors(directory)
     _check_sizes(saved.model, tensors, directory)
-    pipeline = saved.task_kind.build(saved.model.build(), tokenizer, saved.parts)
+    backbone = saved.model.build()
+    input = _input(type(saved.parts["input"]), vars(saved.parts["input"]), changes, backbone, directory)
+    pipeline = saved.task_kind.build(backbone, tokenizer, saved.parts | {"input": input})
     load_own_tensors(pipeline.module, tensors, directory / WEIGHTS)
     pipeline.kind = saved.kind
     return pipeline
+
+
+LENGTHS = ("max_tokens", "max_source_tokens", "concatenate")
+"""The settings of inputs that are lengths of rows."""
+
+
+def _input(kind: type[Kind], settings: Mapping[str, Any], changes: Mapping[str, Any], backbone: Any, directory: Path) -> Kind:
+    """The settings of a model's input with the changes of `load`, which the message for settings that do not fit names."""
+    names = [field.name for field in fields(cast(Any, kind))]
+    if other := [name for name in changes if name not in names]:
+        raise RamifyError(f"input.{other[0]} is no setting of {directory}, which has {', '.join(names)}. Choose one of them.")
+    try:
+        changed = from_record(kind, {**settings, **changes})
+    except RamifyError as error:
+        raise RamifyError(f"{directory}: {error} `ramify.load(…, input={{NAME: VALUE}})` sets input.NAME.") from None
+    longest = backbone.max_tokens if isinstance(backbone, Encodes) else None
+    if over := [name for name in LENGTHS if longest is not None and (changes.get(name) or 0) > longest]:
+        raise RamifyError(
+            f"input.{over[0]}={changes[over[0]]} is more than the {counted(longest or 0, 'token')} that {directory} reads. "
+            f"Lower input.{over[0]}."
+        )
+    return changed
 
 
 FEWEST = 1 << 14
@@ -334,18 +365,16 @@ def load_weights(task: Task, file: Path) -> None:
 # --- the forms of other libraries ---------------------------------------------------------------------------------------------
 
 
-def _load_hugging_face(directory: Path) -> Pipeline:
-    """Load a checkpoint of another library, with the task that its heads make.
-
-    A sentence-transformers directory determines the pooling, the normalization and the length limit of embeddings.
-    """
-    form, sentences = _form_of(directory), _sentence_transformers(directory)
+def _load_hugging_face(directory: Path, changes: Mapping[str, Any]) -> Pipeline:
+    """Load a checkpoint of another library, with the task that its heads make. A sentence-transformers directory embeds,
+    whatever heads it holds, as `hf_sentences.SentenceForm` says."""
+    form, sentences = _form_of(directory), hf_sentences.read(directory)
     config: Any = form.adapter.read_config(directory)
     if sentences is not None:
-        if not issubclass(form.adapter.model, TextModelConfig):
+        if form.headless is None or not issubclass(form.adapter.model, TextModelConfig):
             raise RamifyError(
-                f"{directory / 'modules.json'} pools the states of {with_article(model_name(config))}, which Ramify does not. "
-                "Choose another checkpoint."
+                f"{directory / hf_sentences.MODULES} pools the states of {with_article(model_name(config))}, which Ramify does "
+                "not. Choose another checkpoint."
             )
         config = replace(config, pooling=sentences.pooling)
     checkpoint_ = Checkpoint(str(directory), directory, None)
@@ -354,19 +383,25 @@ def _load_hugging_face(directory: Path) -> Pipeline:
     backbone = config.build()
     load_strictly(backbone.state_dict(), model.backbone, directory)
     tokenizer = _tokenizer(directory, config.vocab_size)
-    if model.label_head is not None:
-        return _with_label_head(directory, backbone, tokenizer, model, model.label_head)
-    input = replace(form.input, **model.input)
+    if sentences is None and model.label_head is not None:
+        return _with_label_head(directory, backbone, tokenizer, model, model.label_head, changes)
+    settings = vars(form.input) | {**model.input}
+    if sentences is not None:
+        settings["max_tokens"] = min(sentences.max_tokens or config.max_tokens, config.max_tokens)
+    input = _input(type(form.input), settings, changes, backbone, directory)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
-    if sentences is not None and sentences.max_tokens is not None:
-        input = replace(input, max_tokens=min(sentences.max_tokens, config.max_tokens))
+    if sentences is not None and form.headless is not None:
+        if sentences.lowercase:
+            steps = [normalizers.Lowercase(), tokenizer.engine.normalizer]
+            tokenizer.engine.normalizer = normalizers.Sequence([step for step in steps if step is not None])
+        return form.headless(backbone, tokenizer, input, sentences)
     if not model.heads:
         if form.headless is None:
             raise RamifyError(
                 f"{directory} holds no head, so this {type(backbone).__name__} predicts no words. Choose a checkpoint that "
                 "holds its head."
             )
-        return form.headless(backbone, tokenizer, input, normalize=sentences is not None and sentences.normalize)
+        return form.headless(backbone, tokenizer, input)
     kind = TASKS[form.task]
     pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**model.task), "input": input})
     load_own_tensors(pipeline.module, own_tensors(pipeline.module) | {**model.heads}, directory)
@@ -375,12 +410,17 @@ def _load_hugging_face(directory: Path) -> Pipeline:
 
 
 def _with_label_head(
-    directory: Path, backbone: Any, tokenizer: Tokenizer, model: PortableModel[Any], head: LabelHead
+    directory: Path,
+    backbone: Any,
+    tokenizer: Tokenizer,
+    model: PortableModel[Any],
+    head: LabelHead,
+    changes: Mapping[str, Any],
 ) -> Pipeline:
     """The pipeline of a checkpoint with a head on labelled texts."""
     form = LABEL_FORMS[head.kind]
     kind = TASKS[form.task]
-    input = kind.input(**model.input, **form.head.input)
+    input = _input(kind.input, {**model.input, **form.head.input}, changes, backbone, directory)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
     pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**form.head.settings(head)), "input": input})
     load_own_tensors(pipeline.module, own_tensors(pipeline.module) | form.head.tensors(head), directory)
@@ -404,56 +444,6 @@ def foreign_heads(checkpoint: Checkpoint, config: Any) -> dict[str, Tensor]:
     return {**_form_of(checkpoint.directory).adapter.read(checkpoint, config).heads}
 
 
-POOLINGS: dict[str, Pooling] = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-}
-"""The poolings of sentence-transformers that Ramify has."""
-
-
-@dataclass(frozen=True)
-class SentenceSettings:
-    """The settings of embeddings in a sentence-transformers directory."""
-
-    pooling: Pooling
-    normalize: bool
-    max_tokens: int | None
-
-
-def _sentence_transformers(directory: Path) -> SentenceSettings | None:
-    """The settings of a sentence-transformers directory; None for any other."""
-    if not (directory / "modules.json").exists():
-        return None
-    try:
-        modules = json.loads((directory / "modules.json").read_text("utf-8"))
-        kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
-        paths = [directory / module["path"] for module in modules]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise RamifyError(
-            f"{directory / 'modules.json'} is not a list of modules with a type and a path each. Download the checkpoint again."
-        ) from None
-    if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
-        raise RamifyError(
-            f"{directory / 'modules.json'}: modules of type {', '.join(sorted(unknown))} are not supported; only Transformer, "
-            "Pooling and Normalize are. Choose another checkpoint."
-        )
-    pooling: Pooling = "mean"
-    for path, kind in zip(paths, kinds, strict=True):
-        if kind == "Pooling":
-            modes = read_json(path / CONFIG, hf.A_CHECKPOINT)
-            on = [name for name, value in modes.items() if name.startswith("pooling_mode_") and value is True]
-            if len(on) != 1 or on[0] not in POOLINGS:
-                raise RamifyError(
-                    f"{path}: pooling by {', '.join(on) or 'no mode'} is not supported; only one of mean, cls and max is. "
-                    "Choose another checkpoint."
-                )
-            pooling = POOLINGS[on[0]]
-    settings = directory / "sentence_bert_config.json"
-    longest = read_json(settings, hf.A_CHECKPOINT).get("max_seq_length") if settings.exists() else None
-    return SentenceSettings(pooling, "Normalize" in kinds, longest)
-
-
 def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     """Write a model for the ordinary loaders of transformers: config.json, model.safetensors, tokenizer.json and
     tokenizer_config.json, which lays out texts and pairs as the model reads them.
@@ -470,6 +460,10 @@ def export_hugging_face(pipeline: Pipeline, directory: str | Path) -> None:
     ids = {name: [*tokens] if len(tokens) > 1 else next(iter(tokens), None) for name, tokens in roles.items()}
     hf.write(directory, {**files.config, **ids}, files.tensors)
     tokenizer.export(directory, files.layout, files.tokenizer)
+    sentences = pipeline.parts().get("sentences")
+    if sentences is not None:
+        written = replace(sentences, max_tokens=pipeline.input.max_tokens, lowercase=False)
+        hf_sentences.write(directory, written, pipeline.backbone.vector_dim)
 
 
 def has_foreign_form(config: Any) -> bool:

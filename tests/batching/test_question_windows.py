@@ -192,9 +192,6 @@ def test_input_settings_that_leave_no_room_are_refused(tokenizers) -> None:
         QuestionInput(max_tokens=70)
     with pytest.raises(RamifyError, match=r"input.stride must be at least 1"):
         QuestionInput(stride=0)
-    layout = tokenizers["wordpiece"].layout("plain")
-    with pytest.raises(RamifyError, match=r"input.layout=plain has no special token"):
-        QuestionCollator(layout, QuestionInput(layout="plain"))
 
 
 def test_the_last_token_of_a_passage_may_be_an_answer(tokenizers) -> None:

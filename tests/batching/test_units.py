@@ -89,7 +89,7 @@ def test_units_beyond_the_data(sizes, number, message):
 def test_no_more_units_fill_batches(sizes, number):
     trees = np.repeat(np.arange(len(sizes)), sizes)
     apart = np.zeros(len(trees), dtype=bool)
-    most = fillable(trees, number, 1)
+    most = fillable(trees, number)
     Units(trees, apart, most, seed=0)
     for more in range(most + 1, number + 1):
         with pytest.raises(RamifyError, match=rf"train\.units={more} "):

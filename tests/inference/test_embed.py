@@ -10,6 +10,7 @@ from ramify.errors import CannotError, RamifyError
 from ramify.inference import embed
 from ramify.inference.embed import Embedder
 from ramify.inference.fill_mask import MaskFiller
+from ramify.models.hf_sentences import SentenceForm
 from ramify.tree import Node, Tree
 
 
@@ -127,7 +128,8 @@ def test_normalized():
     task = bert_task()
     tree = discussion(W)
     plain, normalized = (
-        Embedder(task.backbone, task.tokenizer, task.input, normalize=normalize).embed(tree) for normalize in (False, True)
+        Embedder(task.backbone, task.tokenizer, task.input, SentenceForm("mean", normalize)).embed(tree)
+        for normalize in (False, True)
     )
     np.testing.assert_allclose(normalized, plain / np.linalg.norm(plain, axis=1, keepdims=True), rtol=0, atol=1e-6)
 

@@ -82,9 +82,9 @@ def test_default_context_is_that_of_the_model(tree):
     assert own.fill_mask(tree, 9, context="tree").ancestors == ("t.0", "t.6", "t.7", "t.8")
 
 
-def test_candidates_with_equal_tokens_are_merged(model, tree):
+def test_candidates_with_equal_tokens_are_merged(model, tree, near):
     plain = model.fill_mask(tree, 9, candidates=["ga", "ge"])
-    assert model.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"]).masks == plain.masks
+    near(model.fill_mask(tree, 9, candidates=["ga", "ge", "ga", " ga"]).masks, plain.masks)
     with pytest.raises(RamifyError, match="must be a list of words, but is the string 'ga'"):
         model.fill_mask(tree, 9, candidates="ga")
 

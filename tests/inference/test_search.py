@@ -70,8 +70,8 @@ def sampled(decoder, prompts, sampling=GREEDY, limits=FREE, maximums=None, seeds
 
 
 def every_continuation(decoder, prompt, limits, beam, maximum):
-    """All continuations of a prompt with their scores, best first."""
-    found, table = [], decoder.scores.log_softmax(1).tolist()
+    """All continuations of a prompt with their scores, best first, each with the likeliest of its stop tokens."""
+    found, table = {}, decoder.scores.log_softmax(1).tolist()
     for length in range(1, maximum + 1):
         for ids in product(range(VOCAB), repeat=length):
             stopped = ids[-1] in limits.stop
@@ -80,8 +80,9 @@ def every_continuation(decoder, prompt, limits, beam, maximum):
                 continue
             last = prompt[-1] if prompt else VOCAB
             total = sum(table[before][token] for before, token in zip([last, *ids], ids, strict=False))
-            found.append((beam.score(total, length), ids[: length - stopped], total, stopped))
-    return sorted(found, key=lambda each: (-each[0], each[1]))
+            one = (beam.score(total, length), ids[: length - stopped], total, stopped)
+            found[one[1]] = max(found.get(one[1], one), one)
+    return sorted(found.values(), key=lambda each: (-each[0], each[1]))
 
 
 # --- beam search ---------------------------------------------------------------------------------------------------------
@@ -115,6 +116,18 @@ def test_beam_that_covers_everything_finds_the_best(seed, n_best, penalty, limit
             np.testing.assert_allclose([each.log_probability for each in hypotheses], [each[2] for each in expected])
 
 
+def test_stop_tokens_behind_the_same_text_are_one():
+    """Three stop tokens are the likeliest first ones. The likeliest of them gives the score, and the others take no place."""
+    scores = np.zeros((6, 5))
+    scores[:5, :2] = -9.0
+    scores[5] = [0.0, -1.0, 3.0, 4.0, 3.0]
+    limits, shares = Limits((2, 3, 4)), torch.tensor(scores).log_softmax(1)
+    best = beam_search(Pairs(scores), bare_rows([[]]), Beam(3, 3, 0.0), limits, maximums=[2])[0]
+    assert [each.ids for each in best] == [(), (0,), (1,)]
+    expected = [shares[5, 3], shares[5, 0] + shares[0, 2], shares[5, 1] + shares[1, 2]]
+    np.testing.assert_allclose([each.score for each in best], expected, rtol=0, atol=1e-12)
+
+
 def test_beam_of_one_is_greedy(recurrent):
     for limits in (Limits(), Limits((STOP,)), Limits((), (0, 1))):
         found = beam_search(recurrent, bare_rows(PROMPTS), Beam(1), limits, maximums=[9] * 4)
@@ -131,8 +144,8 @@ def test_hypotheses_do_not_depend_on_the_batch(recurrent):
 
 
 def test_equally_likely_continuations_have_an_order():
-    hypotheses = beam_search(Pairs(np.zeros((6, 5))), bare_rows([[0]]), Beam(3, 3), Limits(), maximums=[2])[0]
-    assert [each.ids for each in hypotheses] == [(0, 0), (0, 1), (0, 2)]
+    hypotheses = beam_search(Pairs(np.zeros((6, 5))), bare_rows([[0]]), Beam(3, 3), Limits(), maximums=[1])[0]
+    assert [each.ids for each in hypotheses] == [(0,), (1,), (2,)]
     totals = torch.zeros(3, 1000)
     assert best_continuations(totals, 4) == [(0.0, 0, choice) for choice in range(4)]
     totals[1, 7] = totals[2, 3] = 1.0

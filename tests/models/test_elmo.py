@@ -180,29 +180,29 @@ def test_unknown_words_have_their_own_characters():
 
 
 @pytest.mark.parametrize(("input", "apart"), [("characters", True), ("words", False)])
-def test_generate_reads_the_characters_of_a_prompt(input, apart):
+def test_generate_reads_the_characters_of_a_prompt(input, apart, near):
     own = type(tokenizer()).train(["the moon had not risen over the hill"] * 3, kind="word", vocab_size=30, marks=True)
     pipeline = BidirectionalPipeline(elmo_task(own=own, input=input))
     prompts = ["the xyzzy", "the quux"]
     one, other = pipeline.generate(prompts, tokens=1, beam=1)
-    assert (one.hypotheses[0].score != other.hypotheses[0].score) == apart
+    assert (abs(one.hypotheses[0].score - other.hypotheses[0].score) > 1e-4) == apart
     assert bool(one.notes) != apart
     assert one.unknown_tokens == 1
     again = pipeline.generate(prompts[1], tokens=1, beam=1)
-    assert again.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, rel=1e-5)
+    near(again.hypotheses[0].score, other.hypotheses[0].score)
 
 
-def test_embed_tells_unknown_words_apart(tmp_path):
+def test_embed_tells_unknown_words_apart(tmp_path, near):
     words = ramify.Tree((ramify.Node("the moon had not risen over the hill"),))
     own = type(tokenizer()).train([words.nodes[0].text] * 3, kind="word", vocab_size=30, marks=True)
     assert own.encode("the xyzzy moon")[1] == own.unk_id
     by_characters = BidirectionalPipeline(elmo_task(own=own))
     one, other, again = by_characters.embed(["the xyzzy moon", "the quux moon", "the xyzzy moon"])
     assert not np.allclose(one, other)
-    assert np.array_equal(one, again)
+    near(one, again)
     by_words = BidirectionalPipeline(elmo_task(own=own, input="words"))
     one, other = by_words.embed(["the xyzzy moon", "the quux moon"])
-    assert np.array_equal(one, other)
+    near(one, other)
     for number, pipeline in enumerate((by_characters, by_words)):
         ramify.save(pipeline, tmp_path / str(number))
         loaded = ramify.load(tmp_path / str(number))

@@ -20,11 +20,11 @@ def test_a_fresh_mix_is_the_mean():
 
 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
-def test_one_hot_shares_give_one_layer(chosen):
+def test_one_hot_shares_give_one_layer(chosen, near):
     made = mix()
     with torch.no_grad():
         made.logits.fill_(-1e4)[chosen] = 0.0
-    assert torch.equal(made(layers()), layers()[chosen])
+    near(made(layers()), layers()[chosen])
 
 
 def test_gamma_scales():

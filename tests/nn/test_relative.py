@@ -7,7 +7,7 @@ import torch
 
 from fixtures.streams import code, plain_attention
 from ramify.nn.ragged import Rows
-from ramify.nn.relative import Queries, RelativeAttention, shifted, sinusoids
+from ramify.nn.relative import DistanceScores, Queries, RelativeAttention, shifted, sinusoids
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 DIM, HEADS, ROWS = 8, 2, 2
@@ -170,3 +170,12 @@ def test_attention_dropout_is_unbiased():
     error = draws.std(0) / len(draws) ** 0.5
     assert (draws.std(0) > 0.1).any()
     assert ((draws.mean(0) - exact[0]).abs() < 5 * error).all()
+
+
+def test_a_distance_that_begins_a_bucket_stays_in_it(monkeypatch):
+    """8 · 2^(k/2) begins bucket 8 + k of 16: whole numbers for every second k, wherever logarithms are rounded down."""
+    offsets = -torch.tensor([7, 8, 15, 16, 31, 32, 63, 64])
+    log = torch.log
+    for towards in (0.0, torch.inf):
+        monkeypatch.setattr(torch, "log", lambda x, towards=towards: torch.nextafter(log(x), torch.tensor(towards)))
+        assert DistanceScores(2, 32, 128, causal=False).buckets(offsets).tolist() == [7, 8, 9, 10, 11, 12, 13, 14]

@@ -98,11 +98,40 @@ def test_logits(tmp_path, family):
         ("Albert", {"embedding_size": 24}),
         ("Albert", {"hidden_act": "gelu"}),
         ("DistilBert", {"activation": "relu", "sinusoidal_pos_embds": True}),
+        ("Bert", {"hidden_act": "gelu_pytorch_tanh"}),
+        ("Albert", {"hidden_act": "swish"}),
+        ("DistilBert", {"activation": "tanh"}),
     ],
 )
 def test_variants(tmp_path, family, changes):
     theirs = saved(tmp_path, family, **changes)
-    assert_equal_logits(ramify.load(tmp_path).task, theirs)
+    own = ramify.load(tmp_path)
+    assert_equal_logits(own.task, theirs)
+    hub.export_hugging_face(own, tmp_path / "ours")
+    assert_equal_logits(own.task, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours").eval())
+
+
+@pytest.mark.parametrize(
+    ("family", "setting"), [("Albert", "hidden_act"), ("Roberta", "pad_token_id"), ("Bert", "type_vocab_size")]
+)
+def test_settings_that_a_config_leaves_out_have_the_values_of_transformers(tmp_path, family, setting):
+    saved(tmp_path, family)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config[setting]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert_equal_logits(ramify.load(tmp_path).task, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path).eval())
+
+
+@pytest.mark.parametrize(
+    ("family", "output"), [("Bert", "cls.predictions.decoder.weight"), ("DistilBert", "vocab_projector.weight")]
+)
+def test_an_output_map_of_its_own_is_not_replaced_by_the_embedding(tmp_path, family, output):
+    saved(tmp_path, family, tie_word_embeddings=False)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors[output]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(RamifyError, match=rf"holds no tensor '{output}'"):
+        ramify.load(tmp_path)
 
 
 @pytest.mark.parametrize("family", FAMILY)

@@ -69,14 +69,26 @@ class Words(Decodes):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("changes", [{}, {"n_inner": 40, "activation_function": "relu", "tie_word_embeddings": False}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"n_inner": 40, "activation_function": "relu", "tie_word_embeddings": False},
+        *({"activation_function": name} for name in ("gelu_pytorch_tanh", "gelu", "gelu_fast", "silu", "tanh")),
+        {"activation_function": "gelu_accurate", "reorder_and_upcast_attn": True},
+    ],
+)
 def test_scores_are_those_of_transformers(tmp_path, changes):
-    theirs, (model, output, portable) = saved(tmp_path, **changes), loaded(tmp_path)
-    assert portable.task == {"tie_weights": not changes, "output_bias": False}
+    theirs, (model, output, portable) = saved(tmp_path / "theirs", **changes), loaded(tmp_path / "theirs")
+    assert portable.task == {"tie_weights": "tie_word_embeddings" not in changes, "output_bias": False}
+    files = ADAPTER.write(portable)
+    write(tmp_path / "ours", files.config, files.tensors)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").double().eval()
     batch = PairCollator(END, END)([Pair(torch.tensor(text).numpy()) for text in TEXTS])
     scores = linear(model(batch), output).split(batch.target.rows.host_lengths.tolist())
     for ids, rows in zip(batch.target.ids.split(batch.target.rows.host_lengths.tolist()), scores, strict=True):
-        torch.testing.assert_close(rows, theirs(ids[None]).logits[0], rtol=0, atol=1e-10)
+        for other in (theirs, again):
+            torch.testing.assert_close(rows, other(ids[None]).logits[0], rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
@@ -155,8 +167,8 @@ def test_exported_models_are_read_by_transformers(tmp_path, tied):
         RamifyError, match=r"model\.norm=post and model\.scale_embedding=true has no Hugging Face form.*norm=pre"
     ):
         ADAPTER.write(other)
-    with pytest.raises(RamifyError, match=r"the output map has a bias, but that of gpt2 has none"):
-        ADAPTER.write(replace(portable, heads={"head.bias": torch.ones(31)}))
+    with pytest.raises(RamifyError, match=r"task\.output_bias=true adds a bias to the output map, but that of gpt2 has none"):
+        ADAPTER.write(replace(portable, task=portable.task | {"output_bias": True}))
 
 
 def test_published_files_without_a_prefix_and_with_masks(tmp_path):
@@ -195,11 +207,14 @@ def test_refused_checkpoints(tmp_path):
         ({"scale_attn_by_inverse_layer_idx": True}, "divides the scores of each layer by its number"),
         ({"n_embd": None}, r"n_embd must be whole numbers"),
         ({"model_type": "gptj"}, "model_type='gptj' is not one of gpt2, t5"),
-        ({"activation_function": "silu"}, "'silu' is not one of"),
+        ({"activation_function": "mish"}, "activation_function='mish' is not one of gelu"),
     ):
         (tmp_path / "config.json").write_text(json.dumps(settings | changes))
         with pytest.raises(RamifyError, match=message):
             ADAPTER.read_config(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"tie_word_embeddings": False}))
+    with pytest.raises(RamifyError, match=r"tie_word_embeddings=false needs the tensor 'lm_head\.weight'"):
+        loaded(tmp_path)
 
 
 def byte_level():

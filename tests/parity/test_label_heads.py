@@ -365,7 +365,7 @@ def test_tags_of_spans_are_told_from_others(tmp_path):
             hub.export_hugging_face(Tagger(task), tmp_path / "theirs")
 
 
-@pytest.mark.parametrize("family", [*FAMILIES[:4], "XLNet"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_answerers(tmp_path, family):
     kind = "ForQuestionAnsweringSimple" if family == "XLNet" else "ForQuestionAnswering"
     model = foreign(tmp_path, family, kind)
@@ -395,6 +395,41 @@ def test_answerers(tmp_path, family):
         conditional = SpanQA(own.backbone, own.tokenizer, own.input, SpanQAConfig(end="conditional", null="none"))
         with pytest.raises(RamifyError, match=r"task\.end=conditional has no Hugging Face form, whose ends do not depend"):
             hub.export_hugging_face(Answerer(conditional), tmp_path / "conditional")
+
+
+def test_rows_without_a_special_token_have_no_place_for_no_answer(tmp_path):
+    foreign(tmp_path, "GPT2", "ForQuestionAnswering")
+    own = ramify.load(tmp_path)
+    with pytest.raises(RamifyError, match=r"task\.null=token needs a special token .* but input\.layout=plain has none"):
+        SpanQA(own.backbone, own.tokenizer, own.input, SpanQAConfig(null="token"))
+    # A window without the answer has a token of the question for its target, which is never an answer.
+    (passage,) = (own.tokenizer.encode(TEXTS[1] * 8),)
+    view = own.view(Questions.about([TEXTS[2]], [TEXTS[1] * 8]))
+    batch = own.task.collator([replace(view.example(0), answer=(len(passage) - 2, len(passage) - 1))])
+    windows = batch.part
+    assert windows.answered.tolist().count(False) >= 1
+    assert batch.targets[~windows.answered].tolist() == [[0, 0]] * int((~windows.answered).sum())
+    assert not windows.passage[batch.input.rows.offsets[:-1].long()].any()
+
+
+def test_short_rows_name_the_setting_that_shortens_questions(tmp_path):
+    foreign(tmp_path, "Bert", "ForQuestionAnswering", max_position_embeddings=40)
+    with pytest.raises(
+        RamifyError, match=r"or set input\.question_tokens=10\. `ramify\.load\(…, input=\{NAME: VALUE\}\)` sets"
+    ):
+        ramify.load(tmp_path)
+    own = ramify.load(tmp_path, input={"question_tokens": 10})
+    answer = own.answer(TEXTS[2], TEXTS[1] * 4)
+    assert answer.best.text in TEXTS[1] * 4
+    for changes, message in (
+        ({"question_tokens": 10, "max_tokens": 41}, r"input\.max_tokens=41 is more than the 40 tokens that .* reads"),
+        ({"questions": 1}, r"input\.questions is no setting of .*, which has max_tokens, stride, question_tokens"),
+    ):
+        with pytest.raises(RamifyError, match=message):
+            ramify.load(tmp_path, input=changes)
+    hub.save(own, tmp_path / "own")
+    assert ramify.load(tmp_path / "own").input == own.input
+    assert ramify.load(tmp_path / "own", input={"stride": 9}).input == replace(own.input, stride=9)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES[:4], "XLNet"])

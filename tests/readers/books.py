@@ -64,3 +64,16 @@ def shape(tree):
         shown = node.text if node.label is None else f"[{node.label}] {node.text}".strip()
         lines.append(f"{' ' * int(tree.depth[index])}{node.kind[:3]} {shown}".rstrip())
     return lines
+
+
+def sentences_of(tree):
+    return [node.text for node in tree.nodes if node.text]
+
+
+def gutenberg(language: str, text: str) -> str:
+    """A text of Project Gutenberg in a language, as its header names it."""
+    return (
+        f"Title: The Kiln\nAuthor: Ann Oak\nLanguage: {language}\n\n*** START OF THE PROJECT GUTENBERG EBOOK THE KILN ***\n\n"
+        f"{text}\n\n"
+        "*** END OF THE PROJECT GUTENBERG EBOOK THE KILN ***\n"
+    )

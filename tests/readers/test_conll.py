@@ -11,7 +11,7 @@ from ramify.dataset.build import build
 from ramify.errors import RamifyError
 from ramify.readers import detect_format
 from ramify.readers.base import ReadCounts
-from ramify.readers.conll import places, read
+from ramify.readers.conll import places, read, refuses
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -131,10 +131,53 @@ def test_a_data_set_of_several_files(tmp_path):
     ],
 )
 def test_other_tables_are_not_guessed(tmp_path, text, name):
-    from ramify.readers.conll import refuses
-
     assert refuses(tmp_path / "x", text.encode())
     assert name in refuses(tmp_path / "x", text.encode()) or name == "in lines"
+
+
+UNIVERSAL = """# newdoc id = a
+# sent_id = 1
+# text = Ann doesn't # wait
+1\tAnn\tAnn\tPROPN\tNNP\t_\t2\tnsubj\t_\t_
+2-3\tdoesn't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdoes\tdo\tAUX\tVBZ\t_\t0\troot\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t2\tadvmod\t_\t_
+3.1\tsleep\tsleep\tVERB\tVB\t_\t_\t_\t0:root\t_
+4\t#\t#\tSYM\tSYM\t_\t2\tpunct\t_\t_
+
+# newdoc
+# sent_id = 2
+1\tTea\ttea\tNOUN\tNN\t_\t0\troot\t_\t_
+
+1\tHot\thot\tADJ
+"""
+
+
+@pytest.mark.parametrize("name", ["en_ewt-ud-train.conllu", "treebank.txt", "train.conllu.gz"])
+def test_universal_dependencies(trees, tmp_path, name):
+    text = gzip.compress(UNIVERSAL.encode()) if name.endswith("gz") else UNIVERSAL
+    sentences, counts = trees(text, name)
+    assert detect_format([tmp_path / name]) == "conll"
+    assert [tagged(tree) for tree in sentences] == [
+        [("Ann", "PROPN"), ("does", "AUX"), ("n't", "PART"), ("#", "SYM")],
+        [("Tea", "NOUN")],
+    ]
+    assert [tree.meta["group"] for tree in sentences] == [f"{name}/1", f"{name}/2"]
+    assert counts.kept == {"multiword_token": 1, "empty_node": 1}
+    assert counts.examples["multiword_token"] == [f"{tmp_path / name}, line 5: doesn't"]
+    assert counts.skipped == {"bad_row": 1}
+    sentences, _ = trees(UNIVERSAL, "treebank.txt", token="3", tags="5")
+    assert tagged(sentences[0])[1] == ("do", "VBZ")
+    assert tagged(trees(UNIVERSAL, "treebank.txt", tags="last")[0][1]) == [("Tea", "_")]
+
+
+def test_other_tables_have_no_comments(trees, tmp_path):
+    sentences, counts = trees("# O\n#\tB-X\n1-2 O\n".replace("\t", " "), "eng.train")
+    assert tagged(sentences[0]) == [("#", "O"), ("#", "B-X"), ("1-2", "O")]
+    assert not counts.kept
+    assert refuses(tmp_path / "ten.tsv", b"1\ta\tb\tc\td\te\tsome words\tg\th\ti\n" * 3) == (
+        "line 1: 'i' is no tag of a span, such as B-LOC or O"
+    )
 
 
 def test_sentences_as_long_as_memory_are_left_out(trees, monkeypatch):

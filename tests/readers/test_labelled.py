@@ -98,15 +98,81 @@ def test_texts_that_begin_alike_are_in_one_split(tmp_path):
         (["3", "1.5"], "auto", [3.0, 1.5]),
         (["3", "1"], "category", ["3", "1"]),
         (["001", "010"], "auto", ["001", "010"]),
-        (["x", "nan"], "auto", ["x", "nan"]),
+        (["x", "nan"], "auto", ["x"]),
+        (["1.0", "0.0", ""], "auto", [1, 0]),
+        (["1.0", "0.0"], "category", ["1.0", "0.0"]),
+        (["9e99", "1"], "auto", [9e99, 1.0]),
+        (["3,5", "4", "-0,25"], "auto", [3.5, 4.0, -0.25]),
+        (["2,0", "1,0"], "auto", [2, 1]),
+        (["1,250", "12,000", "7"], "auto", [1250, 12000, 7]),
+        (["1,250", "0,5"], "auto", [1.25, 0.5]),
+        (["1,250", "2.5"], "number", [1250.0, 2.5]),
+        (["3,5", "4"], "category", ["3,5", "4"]),
         (["1e3", "-.5"], "number", [1000.0, -0.5]),
     ],
 )
 def test_whole_column_decides_on_the_type_of_labels(tmp_path, column, label_type, expected):
-    path = written(tmp_path / "t.csv", "text,label\n" + "".join(f"words,{value}\n" for value in column))
-    trees, _ = read(path, label_type=label_type)
+    path = written(tmp_path / "t.csv", "text;label\n" + "".join(f"words;{value}\n" for value in column))
+    trees, counts = read(path, label_type=label_type)
+    assert counts.kept["number_with_comma"] == (label_type != "category") * sum("," in value for value in column)
     assert labels(trees) == expected
     assert [*map(type, labels(trees))] == [*map(type, expected)]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_floats_without_fractions_are_whole_numbers(tmp_path, kind):
+    rows = [{"text": "words", "label": value} for value in (2.0, None, 1.0)]
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
+    trees, counts = read(path)
+    assert [*map(repr, labels(trees))] == ["2", "1"]
+    assert counts.kept == {"no_label": 1}
+
+
+def test_commas_that_are_no_numbers_are_refused_with_the_separator(tmp_path):
+    path = written(tmp_path / "t.tsv", "text\tlabel\na\t1,2,3\nb\t3\n")
+    with pytest.raises(RamifyError, match=r"or as lists with --option separator=','\."):
+        read(path)
+    assert labels(read(path, separator=",")[0]) == [["1", "2", "3"], ["3"]]
+
+
+@pytest.mark.parametrize("mark", ["NA", "N/A", "NaN", "null", "None", "\\N", "<NA>"])
+def test_labels_that_spell_a_missing_value_are_counted(tmp_path, mark):
+    path = written(tmp_path / "t.tsv", f"text\tlabel\na\tnone\nb\t{mark}\nc\tsome\n")
+    trees, counts = read(path)
+    assert labels(trees) == ["none", "some"]
+    assert counts.kept == {"no_label": 1, "missing_label": 1}
+    assert counts.examples["missing_label"] == [
+        f"{path}, line 3: the label {mark!r} is read as a missing one; --option missing=empty keeps it"
+    ]
+    trees, counts = read(path, missing="empty")
+    assert (labels(trees), counts.kept) == (["none", mark, "some"], {})
+    assert labels(read(written(path, f"text\tlabel\na\t1\nb\t{mark}\nc\t2.5\n"))[0]) == [1.0, 2.5]
+
+
+def test_categories_of_pandas_spell_missing_values_too(tmp_path):
+    table = pa.table({"text": ["a", "b"], "label": pa.array(["NA", "x"]).dictionary_encode()})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    trees, counts = read(tmp_path / "t.parquet")
+    assert (labels(trees), counts.kept["missing_label"]) == (["x"], 1)
+
+
+@pytest.mark.parametrize(("mark", "joined"), [("|", "cold|long"), (";", "cold; long"), (",", "cold, long")])
+def test_labels_that_hold_another_label_are_said_and_may_be_parted(tmp_path, mark, joined):
+    path = written(tmp_path / "t.tsv", f"text\tlabel\na\t{joined}\nb\tcold\nc\tnot|;,known\nd\t\n")
+    trees, counts = read(path)
+    assert labels(trees) == [joined, "cold", "not|;,known"]
+    assert counts.examples["joined_label"] == [
+        f"{path}, line 2: the label {joined!r} is one label, and 'cold' is another; --option separator={mark!r} parts it"
+    ]
+    trees, counts = read(path, separator=mark)
+    assert labels(trees)[:2] == [["cold", "long"], ["cold"]]
+    assert counts.kept == {"no_label": 1}
+    with pytest.raises(RamifyError, match="option separator=' ' is invalid"):
+        read(path, separator=" ")
 
 
 @pytest.mark.parametrize("values", [[True, False], [1, 2.5], ["a", "b"]])
@@ -173,7 +239,6 @@ STRAY = [
     ('"Fine," she said', "tab", 3),
     ('said "so"', "tab", 3),
     ('"all of it"', "tab", 3),
-    ('"Never', "comma", 3),
 ]
 
 
@@ -189,6 +254,29 @@ def test_stray_quotation_marks_swallow_no_rows(tmp_path, text, delimiter, rows):
     assert len(trees) == rows
     assert not counts.skipped
     assert not counts.kept
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_well_formed_table_has_quoting_even_if_its_lines_are_rows(tmp_path, delimiter):
+    rows = [["text", "label"], [f"two{delimiter} she\nor three", "a"], [f'so "four"{delimiter} said\nhe', "b"]]
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    trees, counts = read(written(tmp_path / "t.csv", stream.getvalue()))
+    assert [tree.nodes[0].text for tree in trees] == [row[0] for row in rows[1:]]
+    assert not counts.kept
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(("first", "mark"), [("sep=;", ";"), ('"SEP=|"', "|"), ("sep=^", "^"), ("sep=\t", "\t")])
+def test_excel_names_the_delimiter(tmp_path, encoding, first, mark):
+    rows = f'text{mark}label\r\n"one,{mark} two;, ,"{mark}a\r\nthree{mark}b{mark}c\r\nfour{mark}b\r\n'
+    path = written(tmp_path / "t.csv", f"{first}\r\n{rows}".encode(encoding))
+    assert detect_format([path]) == "labelled"
+    trees, counts = read(path)
+    assert [(tree.id, tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [
+        ("t/3", f"one,{mark} two;, ,", "a"), ("t/5", "four", "b")
+    ]  # fmt: skip
+    assert counts.examples == {"bad_row": [f"{path}, row 4: 3 columns, not 2"]}
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ","])
@@ -396,6 +484,32 @@ def test_questions_of_the_hub(tmp_path):
     assert [label for *_, label in without] == [None, {"texts": ["Ann"], "starts": [0]}, None]
 
 
+@pytest.mark.parametrize("wrap", ["lines", "list", "data"])
+def test_questions_as_datasets_writes_them(tmp_path, wrap):
+    """One question per line of JSON, with the texts and the starts of its answers in two lists."""
+    context = "Tea is green, and tea is hot."
+    answers = [{"text": ["green", "Tea"], "answer_start": [7, 0]}, {"text": [], "answer_start": []}, None, ["hot"]]
+    rows = [
+        {"id": f"i{n}", "title": "Tea", "context": context, "question": f"q{n}?", "answers": answer}
+        for n, answer in enumerate(answers)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows) + "3\n"
+    path = written(tmp_path / "t.jsonl", {"list": json.dumps(rows), "data": json.dumps({"data": rows})}.get(wrap, text))
+    assert detect_format([path]) == "labelled"
+    (tree,), counts = read(path)
+    assert [(node.id, node.text, node.label) for node in tree.nodes[1:]] == [
+        ("i0", "q0?", {"texts": ["green", "Tea"], "starts": [7, 0], "is_impossible": False}),
+        ("i1", "q1?", {"texts": [], "starts": [], "is_impossible": True}),
+        ("i2", "q2?", None),
+        ("i3", "q3?", {"texts": [], "starts": [], "is_impossible": False}),
+    ]
+    assert (tree.nodes[0].text, tree.meta["title"], counts.kept) == (context, "Tea", {"bad_answer": 1})
+    assert counts.skipped == ({"not_a_post": 1} if wrap == "lines" else {})
+    # As a table, where the columns are named.
+    trees, _ = read(path, text="question", label="context")
+    assert trees[0].nodes[0].text == "q0?"
+
+
 def test_a_training_file_without_labels_is_refused(tmp_path):
     path = written(tmp_path / "QQP" / "train.tsv", "id\tquestion1\tquestion2\n3\tA?\tB?\n")
     with pytest.raises(RamifyError, match=r"train\.tsv has no column 'is_duplicate', which holds the labels of qqp"):
@@ -450,6 +564,24 @@ def test_titles_name_the_columns_of_a_file_without_header(tmp_path):
 
 def article(*questions, context="The tea is green, and tea is hot."):
     return {"title": "Tea", "paragraphs": [{"context": context, "qas": list(questions)}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "titles"),
+    [
+        ('tea is green,good\n"tea, hot",bad\ntea,bad\n', "text,label"),
+        ("1\tgood\ttea is green\n2\tbad\ttea is hot\n3\tbad\ttea\n", "column1,label,text"),
+    ],
+)
+def test_a_table_without_header_gets_titles_to_paste(tmp_path, text, titles):
+    path = written(tmp_path / "t.csv", text)
+    with pytest.raises(RamifyError, match=rf"name the columns: --option titles={titles}$"):
+        read(path)
+    with pytest.raises(RamifyError, match=f"if it is no header: --format labelled --option titles={titles}\n"):
+        detect_format([path])
+    trees, _ = read(path, titles=titles)
+    assert [tree.nodes[0].label for tree in trees] == ["good", "bad", "bad"]
+    assert trees[0].nodes[0].text == "tea is green"
 
 
 def test_squad(tmp_path):

@@ -916,7 +916,7 @@ def test_windows_1252_in_one_row_leaves_the_others(tmp_path):
     assert [row["text"] for row in read(path, columns={"text": "täxt"})[0]] == ["a"]
 
 
-@pytest.mark.parametrize("mark", ["0", "-1", "\\N", "NULL", "none", "nan", "<NA>", "0.0"])
+@pytest.mark.parametrize("mark", ["0", "-1", "\\N", "NULL", "none", "nan", "<NA>", "0.0", "NA", "n/a"])
 @pytest.mark.parametrize("tree", ["", "tree"])
 def test_a_parent_that_stands_for_none_begins_a_tree(tmp_path, mark, tree):
     path = tmp_path / "p.csv"
@@ -942,6 +942,30 @@ def test_numbers_that_stand_for_no_parent_are_parents_if_posts_have_them_as_ids(
     dataset = build([path], None, tmp_path / "a")
     edges = {node: above for tree in links(dataset).values() for node, above in tree.items() if len(node) == 1}
     assert edges == {"0": None, "1": "0", "2": None}
+
+
+def test_missing_authors_and_labels_of_posts_are_counted(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("id,parent,tree,author,text,label\n1,NA,t,NULL,NA,NA\n2,1,t,none,None,x|y\n3,1,t,,c,x\n")
+    rows, counts = read(path, separator="|")
+    assert [(row["parent"], row["author"], row["text"]) for row in rows] == [
+        (None, None, "NA"), ("1", "none", "None"), ("1", None, "c")
+    ]  # fmt: skip
+    assert [row["label"] for row in rows] == [None, '["x", "y"]', '["x"]']
+    assert counts.examples == {
+        "missing_author": [f"{path}, post 1: NULL"],
+        "missing_label": [f"{path}, row 2: the label 'NA' is read as a missing one; --option missing=empty keeps it"],
+    }
+    assert read(path, missing="empty")[0][0]["label"] == '"NA"'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_excel_names_the_delimiter_of_posts(tmp_path, encoding):
+    path = tmp_path / "p.csv"
+    path.write_bytes("sep=;\r\nid;parent;tree;text\r\n1;;t;a, b, c, d, e\r\n2;1;t;b;\r\n3;1;t;c\r\n".encode(encoding))
+    dataset = build([path], None, tmp_path / "a")
+    assert links(dataset) == {"t": {"1": None, "3": "1"}}
+    assert dataset.info["examples"]["bad_row"] == [f"{path}, row 4: 5 columns, not 4"]
 
 
 def test_a_tree_called_0_is_still_answered(tmp_path):

@@ -335,7 +335,7 @@ def test_the_published_transformer():
     assert (model.dim, model.num_heads, model.ffn_dim, model.encoder_layers, model.decoder_layers) == (512, 8, 2048, 6, 6)
     assert (stage.betas, stage.eps, stage.average, run.task.label_smoothing) == ((0.9, 0.98), 1e-9, 5, 0.1)
     for step in (1000, 4000, 50_000):
-        rate = stage.lr * schedule(stage, step / stage.steps)
+        rate = stage.lr * schedule(stage, (step - 1) / stage.steps, step / stage.steps)
         assert rate == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in model.build().parameters())

@@ -69,7 +69,7 @@ def test_first_step_of_adam_moves_every_layer_by_its_rate(tmp_path):
     before = {name: parameter.detach().clone() for name, parameter in task.named_parameters()}
     trainer = trainer_of(tmp_path, replace(CONFIG, clip=0.0, lr_scale=(("ffn_in", 3.0),)), task)
     trainer.run(until=1)
-    by_hand = [CONFIG.lr * schedule(CONFIG, 0.0) * factor for factor in (1 / 2.6**3, 1 / 2.6**2, 1 / 2.6, 1.0)]
+    by_hand = [CONFIG.lr * schedule(CONFIG, 0.0, 0.0) * factor for factor in (1 / 2.6**3, 1 / 2.6**2, 1 / 2.6, 1.0)]
     seen = set()
     for name, parameter in task.named_parameters():
         moved = float((parameter.detach() - before[name]).abs().max())

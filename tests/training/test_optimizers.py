@@ -44,8 +44,8 @@ def step(model, optimizer, number):
 
 
 def test_a_line_of_a_table_makes_a_setting(monkeypatch):
-    monkeypatch.setitem(SCHEDULES, "late", lambda config, share, epoch: share**2)
-    assert schedule(TrainConfig(schedule="late"), 0.5) == 0.25
+    monkeypatch.setitem(SCHEDULES, "late", lambda config, before, share, epoch: share**2)
+    assert schedule(TrainConfig(schedule="late"), 0.4, 0.5) == 0.25
     monkeypatch.setitem(OPTIMIZERS, "rprop", lambda groups, config: torch.optim.Rprop(groups, lr=config.lr))
     assert isinstance(optimizer_of(layer(), TrainConfig(optimizer="rprop")).optimizer, torch.optim.Rprop)
     phases = (PhaseSettings("main", schedule="late", optimizer="rprop"),)
@@ -132,19 +132,18 @@ def test_moments_of_another_optimizer_are_refused():
         load_moments([optimizer_of(layer(), config_of("adamw"))], phase.moments(), "here")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.3, 0.75, 1.0])
-def test_schedules_of_the_papers(share):
+@pytest.mark.parametrize("number", [1, 50, 200, 201, 300, 750, 1000])
+def test_schedules_of_the_papers(number):
     steps = 1000
+    done, shares = number - 1, ((number - 1) / steps, number / steps)
     # Vaswani et al. 2017, equation 3, with 200 updates of warm-up; its highest value is 200^-0.5.
-    number = max(share * steps, 0.1)
     noam = min(number**-0.5, number * 200**-1.5) / 200**-0.5
-    assert schedule(TrainConfig(warmup=0.2, schedule="noam"), share) == pytest.approx(noam)
-    # Howard and Ruder 2018, equation 3, with cut_frac = 0.1 and ratio = 20.
+    assert schedule(TrainConfig(warmup=0.2, schedule="noam"), *shares) == pytest.approx(noam)
+    # Howard and Ruder 2018, equation 3, with cut_frac = 0.1 and ratio = 20, from its lowest rate on.
     cut = math.floor(steps * 0.1)
-    done = share * steps
     height = done / cut if done < cut else 1 - (done - cut) / (cut * (1 / 0.1 - 1))
     triangle = (1 + height * (20 - 1)) / 20
-    assert schedule(TrainConfig(warmup=0.1, schedule="slanted_triangle", slant_ratio=20), share) == pytest.approx(triangle)
+    assert schedule(TrainConfig(warmup=0.1, schedule="slanted_triangle", slant_ratio=20), *shares) == pytest.approx(triangle)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def by_hand(steps):
                         parameter.grad += gradient
             nn.utils.clip_grad_norm_(own, config[name].clip)
             for group in optimizers[name].param_groups:
-                group["lr"] = config[name].lr * schedule(config[name], step / 8)
+                group["lr"] = config[name].lr * schedule(config[name], step / 8, (step + 1) / 8)
             optimizers[name].step()
     return {name: parameter.detach() for name, parameter in task.named_parameters()}
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -333,34 +334,38 @@ def test_training_learns(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("linear", {0.0: 1e-4 / 0.2, 0.1: 0.5, 0.2: 1.0, 0.6: 0.5, 1.0: 0.0}),
-        ("cosine", {0.0: 1e-4 / 0.2, 0.1: 0.5, 0.2: 1.0, 0.6: 0.5, 0.4: 0.5 + 0.5 * math.cos(math.pi / 4), 1.0: 0.0}),
-        ("constant", {0.0: 1e-4 / 0.2, 0.1: 0.5, 0.2: 1.0, 0.6: 1.0, 1.0: 1.0}),
+        ("linear", [1 / 3, 2 / 3, 1, 1, 3 / 4, 1 / 2, 1 / 4]),
+        ("cosine", [1 / 3, 2 / 3, 1, 1, *(0.5 + 0.5 * math.cos(math.pi * share / 4) for share in (1, 2, 3))]),
+        ("constant", [1 / 3, 2 / 3, 1, 1, 1, 1, 1]),
+        ("epochs", [1 / 3, 2 / 3, 1, 1, 1, 1, 1]),
+        ("noam", [1 / 3, 2 / 3, 1, *(math.sqrt(3 / number) for number in (4, 5, 6, 7))]),
     ],
 )
 def test_schedule(kind, expected):
-    config = TrainConfig(warmup=0.2, schedule=kind)
-    for share, factor in expected.items():
-        assert schedule(config, share) == pytest.approx(factor, abs=1e-12)
-    assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0) == 1.0
+    """The factors of seven updates, three of them in the warm-up, which counts from 1."""
+    config = TrainConfig(warmup=3 / 7, schedule=kind)
+    assert [schedule(config, done / 7, (done + 1) / 7) for done in range(7)] == pytest.approx(expected)
+    if kind != "noam":
+        assert schedule(TrainConfig(warmup=0.0, schedule=kind), 0.0, 1e-9) == 1.0
 
 
-def test_warm_up_of_any_length():
-    assert schedule(TrainConfig(warmup=1e-5), 0.0) == 1.0
-    assert schedule(TrainConfig(warmup=1e-3), 0.0) == pytest.approx(0.1)
+@pytest.mark.parametrize("updates", [10, 1_000_000])
+def test_warm_up_of_any_length(updates):
+    assert schedule(TrainConfig(warmup=0.1), 0.0, 1 / updates) == pytest.approx(10 / updates)
+    assert schedule(TrainConfig(warmup=1e-5), 0.0, 0.1) == 1.0
 
 
 def test_schedule_by_epochs():
     config = TrainConfig(warmup=0.1, schedule="epochs", epoch_decay=0.5)
-    assert schedule(config, 0.05, 0) == pytest.approx(0.5)
-    assert [schedule(config, 0.5, epoch) for epoch in range(3)] == pytest.approx([1, 1 / 1.5, 1 / 2])
+    assert schedule(config, 0.04, 0.05) == pytest.approx(0.5)
+    assert [schedule(config, 0.5, 0.6, epoch) for epoch in range(3)] == pytest.approx([1, 1 / 1.5, 1 / 2])
 
 
 def test_learning_rate_follows_the_schedule(tmp_path, data):
     config = replace(SHORT, warmup=0.25, schedule="linear")
     run(tmp_path, data, config)
     rates = [record["lr"] for record in records(tmp_path)]
-    assert rates == pytest.approx([config.lr * schedule(config, step / 8) for step in range(8)])
+    assert rates == pytest.approx([config.lr * schedule(config, step / 8, (step + 1) / 8) for step in range(8)])
 
 
 def test_frozen_parameters_do_not_move(tmp_path, data):
@@ -523,7 +528,7 @@ def test_stage_length_in_target_tokens(tmp_path, data):
     tokens = [0, *(record["target_tokens"] for record in logged)]
     assert tokens[-2] < 700 <= tokens[-1]
     assert [record["lr"] for record in logged] == pytest.approx(
-        [config.lr * schedule(config, each / 700) for each in tokens[:-1]]
+        [config.lr * schedule(config, before / 700, after / 700) for before, after in pairwise(tokens)]
     )
     assert [record["progress"] for record in logged] == pytest.approx([min(1.0, each / 700) for each in tokens[1:]])
 
@@ -550,7 +555,9 @@ def test_stage_length_in_epochs(tmp_path, data, accumulate):
     assert logged[-1]["progress"] == 1.0
     shares = [0.0, *(record["progress"] for record in logged)]
     assert [record["epochs"] for record in logged[:-1]] == pytest.approx([2 * share for share in shares[1:-1]])
-    assert [record["lr"] for record in logged] == pytest.approx([config.lr * schedule(config, share) for share in shares[:-1]])
+    assert [record["lr"] for record in logged] == pytest.approx(
+        [config.lr * schedule(config, *both) for both in pairwise(shares)]
+    )
 
 
 def test_evaluations_that_never_come_are_refused():

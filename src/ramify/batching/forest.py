@@ -70,15 +70,17 @@ class Forest:
         overflow: Overflow = "truncate",
         layout: Layout = "bert",
         *,
+        prompt: str = "",
         open_words: bool = False,
     ) -> "Forest":
         """Tokenize a store, or read its token cache, and build the arrays.
 
         `max_tokens` counts special tokens. `truncate` cuts longer texts when they are batched. `chain` splits a longer text
         into a chain of nodes: each further part is a child of the part before it, and replies are children of the last part.
-        `open_words`: for a model that reads characters, each word that the vocabulary lacks has an id.
+        `prompt` stands before every text. `open_words`: for a model that reads characters, each word that the vocabulary lacks
+        has an id.
         """
-        tokenized = token_cache(store, tokenizer, open_words=open_words)
+        tokenized = token_cache(store, tokenizer, prepended(prompt) if prompt else None, open_words=open_words)
         ids, starts = tokenized.ids, tokenized.starts
         length = np.diff(starts)
         parent = np.asarray(store.parent, dtype=np.int64)
@@ -200,6 +202,16 @@ def token_cache(store: Store, tokenizer: Tokenizer, divide: Divide | None = None
     by = ("" if divide is None else f"-{divide.__name__}") + ("-open" if open_words else "")
     name = f"{TOKENS}{store.hash[:16]}-{tokenizer.hash}{by}"
     return computed_once(store.path, name, "token ids", partial(_tokenize, store, tokenizer, divide, open_words), _read)
+
+
+def prepended(prompt: str) -> Divide:
+    """A prompt before every text, which stays whole."""
+
+    def divide(text: str) -> list[str]:
+        return [prompt + text]
+
+    divide.__name__ = f"prompt-{hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
+    return divide
 
 
 def computed_once(

@@ -15,7 +15,6 @@ from ramify.batching.labelled_batch import LabelCollator, LabelledBatch, known_s
 from ramify.batching.movable import Movable, moved
 from ramify.batching.views.questions import QuestionExample, QuestionInput, joined
 from ramify.batching.windows import widest_context
-from ramify.errors import RamifyError
 from ramify.nn.ragged import Rows
 from ramify.tokenizer import RowLayout
 
@@ -56,15 +55,8 @@ class QuestionCollator(LabelCollator):
     layout: RowLayout
     input: QuestionInput
     null: Literal["first", "last"] = "first"
-    """The special token that stands for no answer. last: for models whose first state knows nothing of the row, and for layouts
-    that begin with a text."""
-
-    def __post_init__(self) -> None:
-        if not self.layout.before and not self.layout.after:
-            raise RamifyError(
-                f"input.layout={self.input.layout} has no special token around the texts, but one must stand for rows without "
-                "the answer. Choose another layout, such as input.layout=bert."
-            )
+    """The token that stands for no answer: a special token, unless the layout has none. last: for models whose first state
+    knows nothing of the row, and for layouts that begin with a text and end with a special token."""
 
     def places(self, batch: LabelledBatch) -> Ints:
         """The place of each token of a batch among those of its questions."""
@@ -98,7 +90,7 @@ class QuestionCollator(LabelCollator):
         of_passages = np.concatenate([np.zeros(0, dtype=bool), *(example.lettered for example in examples)])
         starts = np.cumsum(passages[1]) - passages[1]
         lettered[tokens] = of_passages[ranges(starts[source] + offset, starts[source] + offset + stop - begin)]
-        null = np.zeros_like(lengths) if self.null == "first" and self.layout.before else lengths - 1
+        null = np.zeros_like(lengths) if self.null == "first" and (self.layout.before or not self.layout.after) else lengths - 1
         spans = np.array([each.answer or (0, 0) for each in examples], dtype=np.int64).reshape(-1, 2)
         first, last = spans[source].T
         has_answer = np.array([each.answer is not None for each in examples], dtype=bool)[source]

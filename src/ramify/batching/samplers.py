@@ -173,11 +173,11 @@ def fewest_documents(trees: Numbers, number: int) -> int:
     return int(np.minimum(counts, batches).sum()) // batches
 
 
-def fillable(trees: Numbers, number: int, least: int) -> int:
-    """The greatest number of units of a batch, of at most `number` and at least `least`, of which half are of different
-    documents in every batch. `trees`: the document of each unit."""
-    numbers = range(min(number, len(trees)), least, -1)
-    return next((some for some in numbers if 2 * fewest_documents(trees, some) >= some), least)
+def fillable(trees: Numbers, number: int) -> int:
+    """The greatest number of units of a batch, of at most `number`, of which half are of different documents in every batch.
+    `trees`: the document of each unit."""
+    numbers = range(min(number, len(trees)), 0, -1)
+    return next((some for some in numbers if 2 * fewest_documents(trees, some) >= some), 1)
 
 
 class Stream(Sampler):

@@ -67,7 +67,7 @@ class TextInput:
         """Maximum length of a text without its special tokens."""
         return self.max_tokens - self.row_layout(tokenizer).num_special
 
-    def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer) -> Forest:
-        """Tokenize trees and lay them out as these settings require."""
+    def forest(self, data: Store | Iterable[Tree], tokenizer: Tokenizer, prompt: str = "") -> Forest:
+        """Tokenize trees, with a prompt before every text, and lay them out as these settings require."""
         store = data if isinstance(data, Store) else Store.from_trees(data)
-        return Forest.open(store, tokenizer, self.max_tokens, self.overflow, self.layout)
+        return Forest.open(store, tokenizer, self.max_tokens, self.overflow, self.layout, prompt=prompt)

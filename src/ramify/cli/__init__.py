@@ -1,9 +1,10 @@
 """The command line: `ramify`. Each module holds one command or a group of commands, and imports heavy packages inside them."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -106,17 +107,49 @@ def build() -> typer.Typer:
 app = build()
 
 
+ClickError: Any = typer.BadParameter.__mro__[2]
+"""The base of errors in the words of a command. Newer versions of typer have a click of their own."""
+
+
 def main() -> None:
-    """Run a command. An error that the user can fix is one message on stderr and exit status 2, never a traceback."""
+    """Run a command. An error that the user can fix is one message on stderr and exit status 2, never a traceback. Of several
+    processes that torchrun started, the first one with this message prints it."""
     # SIGTERM unwinds the stack as an exception does, so that partly written files are removed.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if sys.argv[1:2] != ["data"]:  # builds have a memory bound, so they return freed pages
         keep_pages()
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     try:
-        app()
+        sys.exit(app(standalone_mode=alone))
+    except ClickError as error:
+        if _is_first(error.format_message()):
+            error.show()
+        sys.exit(error.exit_code)
     except (RamifyError, OSError) as error:
-        print(f"error: {_message(error)}", file=sys.stderr)
+        if alone or _is_first(_message(error)):
+            print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)
+    except RuntimeError as error:
+        # The other process has said why it ended, and torchrun lists the exit status of each.
+        if alone or "by peer" not in str(error):
+            raise
+        sys.exit(1)
+
+
+def _is_first(message: str) -> bool:
+    """Whether no other process of a training has this message yet, as far as torchrun's store is there to tell."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
+    from datetime import timedelta
+
+    from torch.distributed import TCPStore
+
+    key = f"ramify/{os.environ.get('TORCHELASTIC_RESTART_COUNT')}/{message}"
+    try:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=5)).add(key, 1) == 1
+    except RuntimeError:  # torchrun is about to end
+        return True
 
 
 def _message(error: RamifyError | OSError) -> str:

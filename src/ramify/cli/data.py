@@ -41,6 +41,8 @@ Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data b
 
 WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
 """The policies that apply to formats whose trees come with their structure."""
+DOUBTS = ("missing_label", "number_with_comma", "joined_label")
+"""Reasons of labels that may be meant otherwise. Their places name the option that reads them otherwise."""
 WHOLE_FILES = ("other_file", "not_text", "not_a_book", "not_a_log")
 """Reasons why a file in a folder or archive is left out as a whole, so that a build names it."""
 
@@ -464,6 +466,10 @@ def _print_notes(info: dict[str, Any], policies: Collection[str]) -> None:
         tell(f"note: {path}: unused columns: {', '.join(columns)}. Name {names}.")
     for where in info["examples"].get(FILLED, []):
         tell(f"note: {where}, because no hash falls into its share")
+    for reason in DOUBTS:
+        for place in info["examples"].get(reason, [])[:1]:
+            more = info["kept"][reason] - 1
+            tell(f"note: {place}{f' ({more:,} more)' if more else ''}")
     for reason in WHOLE_FILES:
         places = info["examples"].get(reason, [])
         for place in places:

@@ -157,10 +157,24 @@ def _carry_out(recipe: Recipe, arguments: dict[str, Any], packing: Mapping[str, 
         print(f"next: ramify {recipe.next_command} --model {shlex.quote(str(out))}", file=sys.stderr)
         done = True
     else:
+        _check_lengths(recipe, arguments, settings_of(given[SETTINGS]))
         done = train(recipe(**arguments), out, given[SETTINGS], given["resume"], given.get("seeds"), given.get("examples"))
     if done and pack is not None and recipe.pack is not None:
         common = {name: arguments[name] for name in inspect.signature(recipe.pack).parameters if name in arguments}
         recipe.pack(out, out=pack, **common, **packing)
+
+
+def _check_lengths(recipe: Recipe, arguments: Mapping[str, Any], settings: Mapping[str, str]) -> None:
+    """Raise if an option gives a length of training in updates and a setting one in epochs, or the other way round."""
+    parameters = inspect.signature(recipe.function).parameters
+    for option, other in (("steps", "epochs"), ("epochs", "steps")):
+        if option not in arguments or (value := arguments[option]) == parameters[option].default:
+            continue
+        for key, text in settings.items():
+            if key.startswith(("train.", "stages.")) and key.endswith(f".{other}") and text not in ("0", "null"):
+                raise RamifyError(
+                    f"--{option} {value} and --set {key}={text} both define the length of training. Leave out one of the two."
+                )
 
 
 def _check_packing(recipe: Recipe, pack: Path | None, packing: Mapping[str, Any]) -> None:

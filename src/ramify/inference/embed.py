@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from ramify.inference.rows import row_vectors
 from ramify.inference.texts import Texts, read_texts
 from ramify.inference.verbs import READS_COMMENTS
 from ramify.models.base import Backbone, decode_parts, parts_of
+from ramify.models.hf_sentences import Prompt, SentenceForm
 from ramify.nn.modes import evaluating
 from ramify.nn.ragged import runs
 from ramify.tokenizer import Tokenizer
@@ -198,20 +200,22 @@ class ContextPipeline(TextPipeline, ABC):
 
     backbone: Backbone
     input: TextInput
+    prompt: Prompt = Prompt()
+    """The text that stands before every text."""
 
     @property
     def max_tokens(self) -> int:
         return self.input.max_tokens
 
     def forest(self, data: Store | Iterable[Tree]) -> Forest:
-        return self.input.forest(data, self.tokenizer)
+        return self.input.forest(data, self.tokenizer, self.prompt.text)
 
     def _attention(
         self, tree: Tree | str, node: str | int | None, context: Context | None, wanted: AttentionRequest
     ) -> Attention:
         tree, node = chosen_node(tree, node)
         text = NodeInContext.of(self.backbone, self.tokenizer, self.input, tree, node, context)
-        ids = self.tokenizer.encode(tree.nodes[text.node].text, masks=True)
+        ids = self.tokenizer.encode(self.prompt.text + tree.nodes[text.node].text, masks=True)
         return NodeAttention(*text.head, wanted.of(node_attention(self.backbone, text, ids)))
 
     def context_read(self, context: Literal["tree", "none"] | None) -> Context:
@@ -247,7 +251,14 @@ class ContextPipeline(TextPipeline, ABC):
                 yield row_vectors(backbone, batch.select(start, stop).rows(context=False))
         else:
             for part, vectors in parts_of(backbone, batch, tokens):
-                yield row_vectors(backbone, part.rows(context=backbone.reads_context, vectors=vectors))
+                yield row_vectors(backbone, part.rows(context=backbone.reads_context, vectors=vectors), self._unpooled)
+
+    @cached_property
+    def _unpooled(self) -> int:
+        """The number of tokens at the beginning of each row that its vector does not pool."""
+        if self.prompt.pooled or not self.prompt.text:
+            return 0
+        return self.layout.frame.before + len(self.tokenizer.encode(self.prompt.text))
 
 
 def _in_steps(forest: Forest, input: TextInput, tokens: int) -> Iterator[list[Example]]:
@@ -265,15 +276,24 @@ class Embedder(ContextPipeline):
     verbs = ("embed", "attention", "nearest")
     usage = ("model.embed(trees)",)
 
-    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, *, normalize: bool = False) -> None:
+    def __init__(
+        self, backbone: Backbone, tokenizer: Tokenizer, input: TextInput, sentences: SentenceForm | None = None
+    ) -> None:
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.input = input
-        self.normalize = normalize
+        self.sentences = sentences
+        if sentences is not None:
+            self.normalize, self.prompt = sentences.normalize, sentences.prompt
+        if self._unpooled and input.overflow == "chain":
+            raise RamifyError(
+                "input.overflow=chain does not fit a prompt that vectors leave out (include_prompt=false), because only the "
+                "first part of a text begins with it. Set input.overflow=truncate."
+            )
 
     @property
     def module(self) -> nn.Module:
         return self.backbone
 
     def parts(self) -> dict[str, Any]:
-        return {"input": self.input}
+        return {"input": self.input, "sentences": self.sentences}

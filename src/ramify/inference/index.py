@@ -130,7 +130,7 @@ class SearchPipeline(Pipeline, ABC):
     @cached_property
     def encoding(self) -> str:
         """The `encoding_hash` of this model, whose weights do not change any more."""
-        return encoding_hash(self.backbone, self.tokenizer, self.input)
+        return encoding_hash(self.backbone, self.tokenizer, self.parts())
 
     def made_of(self, store: Store | None, level: str | None, context: Literal["tree", "none"] | None) -> dict[str, str | None]:
         """Everything that the vectors of a data set depend on. None: data without a hash, as is a store in memory."""
@@ -212,10 +212,10 @@ def query_ids(tokenizer: Tokenizer, query: str) -> list[int]:
     return ids
 
 
-def encoding_hash(backbone: Any, tokenizer: Tokenizer, input: Any) -> str:
-    """A hash of everything but the data that vectors depend on."""
+def encoding_hash(backbone: Any, tokenizer: Tokenizer, parts: Any) -> str:
+    """A hash of everything but the data that vectors depend on. `parts`: the settings beside the model's own."""
     weights = content_hash(backbone.state_dict())
-    settings = [__version__, repr(backbone.config), repr(input), tokenizer.hash, weights]
+    settings = [__version__, repr(backbone.config), repr(parts), tokenizer.hash, weights]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 

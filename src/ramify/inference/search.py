@@ -226,11 +226,12 @@ def beam_search(
     maximums: Sequence[int],
     source: EncoderInput | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best continuations of each prompt, best first. Equal scores are ordered by the tokens.
+    """The best continuations of each prompt, best first, no two of the same tokens. Equal scores are ordered by the tokens.
 
     A step ranks all continuations of a prompt by their probability. Of the first `beam.width`, those that stop are results, and
-    the first that go on are extended. The search for a prompt ends when nothing that goes on can become better than
-    its `n_best` results. Probabilities are the model's: forbidden tokens keep their share.
+    the first that go on are extended. Stop tokens behind the same tokens are one continuation, with the score of the likeliest.
+    The search for a prompt ends when nothing that goes on can become better than its `n_best` results. Probabilities are the
+    model's: forbidden tokens keep their share.
     """
     _check_maximums(maximums, limits)
     scores, cache = _start(decoder, prompts, source)
@@ -281,13 +282,14 @@ class _BeamSearch:
         """Extend all that is live by one token. Returns the number of the extended one and the token for all that lives on."""
         length = len(self.live[0][0]) + 1
         stop, width = self.limits.stop, self.beam.width
-        live, grown = [], []
-        for rank, (total, parent, token) in enumerate(ranked):
+        live, grown, ends = [], [], set[int]()
+        for total, parent, token in ranked:
             ids = self.live[parent][0]
             if token not in stop:
                 grown.append((parent, token))
                 live.append(((*ids, token), total))
-            elif rank < width:
+            elif parent not in ends and len(live) + len(ends) < width:
+                ends.add(parent)
                 self._end(ids, total, length, stopped=True)
         self.live, grown = live[:width], grown[:width]
         if length == self.maximum:

@@ -58,7 +58,7 @@ def check_config(config: Any, **minimums: int) -> None:
             raise RamifyError(f"model.{name} must be at least 0 and below 1, but is {value}.")
         if name == "eps" and value <= 0:
             raise RamifyError(f"model.eps must be positive, but is {value}.")
-    if "num_heads" in settings and config.dim % config.num_heads:
+    if "num_heads" in settings and settings.get("head_dim") is None and config.dim % config.num_heads:
         raise RamifyError(f"model.dim={config.dim} must be a multiple of model.num_heads={config.num_heads}.")
 
 

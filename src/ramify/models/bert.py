@@ -202,6 +202,7 @@ class BertAdapter(HFAdapter[BertConfig]):
 
     def read_config(self, directory: Path) -> BertConfig:
         theirs = bert_family.read_config(directory, bert_family.ENCODERS)
+        albert = theirs["model_type"] == "albert"
         return BertConfig(
             vocab_size=theirs["vocab_size"],
             dim=theirs["hidden_size"],
@@ -210,12 +211,12 @@ class BertAdapter(HFAdapter[BertConfig]):
             ffn_dim=theirs["intermediate_size"],
             dropout=theirs.get("hidden_dropout_prob", 0.1),
             attention_dropout=theirs.get("attention_probs_dropout_prob", 0.1),
-            activation=hf.activation(theirs.get("hidden_act", "gelu")),
+            activation=hf.activation(theirs, "hidden_act", "gelu"),
             max_tokens=theirs["max_position_embeddings"],
             type_vocab_size=theirs.get("type_vocab_size", 2),
             eps=theirs.get("layer_norm_eps", 1e-12),
-            embedding_dim=theirs.get("embedding_size"),
-            shared_layers=theirs["model_type"] == "albert",
+            embedding_dim=theirs["embedding_size"] if albert else None,
+            shared_layers=albert,
         )
 
     def read(self, checkpoint: Checkpoint, config: BertConfig) -> PortableModel[BertConfig]:

@@ -99,6 +99,8 @@ class Family:
     """Its heads on labelled texts, under BERT's names."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """BERT's settings that the architecture does not have, and the values that it computes with."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The values of settings that a config may leave out, where they differ from BERT's."""
 
     def spell(self, name: str) -> str:
         """From BERT's name of a tensor to its own."""
@@ -121,6 +123,7 @@ FAMILIES = {
         # The head has this activation, whatever that of the layers.
         needed={"hidden_act": "gelu"},
         heads=_heads(replace(POOLED, output="classifier.out_proj", hidden="classifier.dense"), POOLED),
+        defaults={"pad_token_id": 1},
     ),
     "distilbert": Family(
         "DistilBERT",
@@ -169,6 +172,12 @@ FAMILIES = {
             ("cls.seq_relationship.", "sop_classifier.classifier."),
         ),
         needed={"num_hidden_groups": 1, "inner_group_num": 1},
+        defaults={
+            "embedding_size": 128,
+            "hidden_act": "gelu_new",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+        },
     ),
 }
 """The architectures that are BERT's encoder under other names. ALBERT also shares its layers and factorizes its embeddings."""
@@ -202,6 +211,7 @@ def read_config(directory: Path, kinds: Sequence[str] = UNSHARED) -> dict[str, A
             f"{path}: model_type={kind!r} is not supported here; only {', '.join(kinds)} are. Choose another checkpoint."
         )
     family = FAMILIES[kind]
+    config = {**family.defaults, **config}
     for name, theirs in family.settings.items():
         if theirs in config:
             config[name] = config[theirs]
@@ -217,8 +227,6 @@ def read_config(directory: Path, kinds: Sequence[str] = UNSHARED) -> dict[str, A
             config["type_vocab_size"] = 0
     elif kind == "distilbert":
         config["type_vocab_size"] = 0
-    elif kind == "albert":
-        config["embedding_size"] = config.get("embedding_size", 128)
     return config
 
 
@@ -301,7 +309,8 @@ def read_tensors(directory: Path, stored: Mapping[str, Tensor] | None = None) ->
         tensors[HEAD_KEYS["bias"]] = tensors.pop(OUTPUT_BIAS)
     # A part of a head is a damaged one.
     with_head = any(name in tensors for name in (*head, OUTPUT_WEIGHT))
-    needed = (*encoder, *labels, *(head if with_head else ()))
+    output = () if config.get("tie_word_embeddings", True) else (OUTPUT_WEIGHT,)
+    needed = (*encoder, *labels, *((*head, *output) if with_head else ()))
     missing = [spell_in_full(name) for name in needed if name not in tensors]
     surplus = sorted(key for spelling, key in keys.items() if spelling not in names and re.fullmatch(IGNORED, spelling) is None)
     problems = []

@@ -22,8 +22,20 @@ WEIGHTS = "model.safetensors"
 A_CHECKPOINT = "a checkpoint"
 """The noun for checkpoints in messages."""
 
-ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "gelu_new": "gelu_tanh", "relu": "relu"}
-"""From Hugging Face's names of activations to Ramify's."""
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""From Hugging Face's names of activations to Ramify's. The first name of each is written."""
 
 LISTED = 8
 """Number of names in a message."""
@@ -84,12 +96,20 @@ def check_settings(path: Path, settings: Mapping[str, Any], needed: Mapping[str,
             )
 
 
-def activation(name: str) -> Activation:
-    """Ramify's name of an activation."""
-    if name not in ACTIVATIONS:
+def require_output(path: Path, tensors: Mapping[str, Tensor], name: str) -> None:
+    """Raise `RamifyError` if a config says that the output map is not the token embedding, and there is no tensor for it."""
+    if read_json(path, A_CHECKPOINT).get("tie_word_embeddings") is False and name not in tensors:
         raise RamifyError(
-            f"config.json: hidden_act={name!r} is not one of {', '.join(ACTIVATIONS)}. Choose another checkpoint."
+            f"{path}: tie_word_embeddings=false needs the tensor {name!r}, which {path.parent} does not hold. Set it to true "
+            "if words are predicted from the token embedding, or choose another checkpoint."
         )
+
+
+def activation(settings: Mapping[str, Any], setting: str, default: str) -> Activation:
+    """Ramify's name of the activation that a setting names. `default` is that of a config without the setting."""
+    name = settings.get(setting, default)
+    if name not in [*ACTIVATIONS]:
+        raise RamifyError(f"config.json: {setting}={name!r} is not one of {', '.join(ACTIVATIONS)}. Choose another checkpoint.")
     return ACTIVATIONS[name]
 
 

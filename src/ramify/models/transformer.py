@@ -87,6 +87,8 @@ class TransformerConfig(GenerativeModelConfig):
     """Whether the decoder's states are divided by the root of `dim`, as in T5 1.0."""
     gated: bool = False
     """Whether feed-forward layers multiply the activation by another linear map of their input, as in T5 1.1."""
+    head_dim: int | None = None
+    """Size of a head; null: `dim` / `num_heads`. All heads together may be wider than `dim`, as in T5 1.1's small model."""
 
     def __post_init__(self) -> None:
         check_config(self, encoder_layers=0, distance_buckets=4)
@@ -180,6 +182,7 @@ class Transformer(GenerativeBackbone):
             norm_kind=config.norm_kind,
             bias=config.bias,
             gated=config.gated,
+            head_dim=config.head_dim,
             distances=distances,
         )
 
@@ -344,6 +347,8 @@ class Form(ABC):
     """The ends of names of tensors that checkpoints hold in vain."""
     turned: bool
     """Whether linear maps are stored the other way round."""
+    always_tied: bool
+    """Whether the output map is the token embedding if a checkpoint has none, whatever its config says."""
     layout: TextLayout
     """The special tokens around a text."""
     begins_prompts: bool
@@ -396,6 +401,8 @@ class Form(ABC):
             backbone, _ = self._from_theirs(checkpoint, config, self.label_heads[label_head.kind].names)
             input = {"max_tokens": config.max_tokens, "layout": self.layout}
             return PortableModel(config, backbone, input=input, label_head=label_head)
+        if not self.always_tied:
+            hf.require_output(path, checkpoint.tensors, OUTPUT)
         backbone, output = self._from_theirs(checkpoint, config)
         tied = torch.equal(output, backbone["embedding.weight"])
         # The output maps of these forms have no bias.
@@ -429,10 +436,10 @@ class Form(ABC):
             tensors |= head_tensors(form, model.label_head)
             longest = {"model_max_length": model.input["max_tokens"]}
             return ForeignFiles(settings, tensors, self.layout, longest, {**self.roles, **LABEL_ROLES})
-        if model.heads["head.bias"].any():
+        if model.task["output_bias"]:
             raise RamifyError(
-                f"the output map has a bias, but that of {self.model_type} has none, so this model has no Hugging Face form. "
-                "Save it in Ramify's form, or train a model with task.output_bias=false."
+                f"task.output_bias=true adds a bias to the output map, but that of {self.model_type} has none. Train a model "
+                "with task.output_bias=false, or save this one in Ramify's form."
             )
         settings["architectures"] = [f"{self.classes}{self.ending}"]
         if not model.task["tie_weights"]:
@@ -515,6 +522,7 @@ class GPT2Form(Form):
         "norm_kind": "layer",
         "bias": True,
         "gated": False,
+        "head_dim": None,
         "position": "learned",
         "scale_embedding": False,
         "scale_states": False,
@@ -524,6 +532,7 @@ class GPT2Form(Form):
     # The causal mask of every layer.
     unread = (".attn.bias", ".attn.masked_bias")
     turned = True
+    always_tied = False
     layout = "plain"
     begins_prompts = False
     roles: ClassVar[Mapping[str, Role]] = {"bos_token_id": "begin", "eos_token_id": "stop"}
@@ -538,7 +547,7 @@ class GPT2Form(Form):
             "ffn_dim": theirs.get("n_inner") or 4 * theirs["n_embd"],
             "dropout": theirs.get("resid_pdrop", 0.1),
             "attention_dropout": theirs.get("attn_pdrop", 0.1),
-            "activation": hf.activation(theirs.get("activation_function", "gelu_new")),
+            "activation": hf.activation(theirs, "activation_function", "gelu_new"),
             "eps": theirs.get("layer_norm_epsilon", 1e-5),
         }
 
@@ -574,11 +583,8 @@ class GPT2Form(Form):
         return names
 
 
-FEED_FORWARD: dict[str, dict[str, Any]] = {
-    "relu": {"activation": "relu", "gated": False},
-    "gated-gelu": {"activation": "gelu_tanh", "gated": True},
-}
-"""T5's names of its feed-forward layers, those of versions 1.0 and 1.1, and Ramify's settings."""
+GATED = "gated-"
+"""The beginning of T5's names of feed-forward layers with a gate. The name of the activation follows."""
 
 
 class T5Form(Form):
@@ -609,6 +615,7 @@ class T5Form(Form):
     # Copies of the token embedding, and a table of distances to the source that nothing reads.
     unread = ("embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight")
     turned = False
+    always_tied = True
     layout = "t5"
     begins_prompts = True
     roles: ClassVar[Mapping[str, Role]] = {
@@ -618,24 +625,16 @@ class T5Form(Form):
     }
     label_heads: ClassVar[Forms] = {}
 
-    def read_config(self, directory: Path) -> TransformerConfig:
-        theirs = hf.read_config(directory)
-        if (name := theirs.get("feed_forward_proj", "relu")) not in [*FEED_FORWARD]:
-            raise RamifyError(
-                f"{directory / hf.CONFIG}: feed_forward_proj={name!r} is not one of {', '.join(FEED_FORWARD)}. Choose another "
-                "checkpoint."
-            )
-        config = super().read_config(directory)
-        if (size := theirs.get("d_kv", 64)) * config.num_heads != config.dim:
-            raise RamifyError(
-                f"{directory / hf.CONFIG}: d_kv={size} is not supported for t5; only d_model / num_heads is, because the heads "
-                "divide a state among them. Choose another checkpoint."
-            )
-        return config
-
     def settings_from(self, theirs: Mapping[str, Any]) -> dict[str, Any]:
+        size, projection = theirs.get("d_kv", 64), theirs.get("feed_forward_proj", "relu")
+        gated = projection.startswith(GATED)
+        # As in transformers: gated-gelu is the approximation, and the newer setting is the one that counts.
+        named = {"feed_forward_proj": "gelu_new" if projection == "gated-gelu" else projection.removeprefix(GATED)}
+        setting = "dense_act_fn" if "dense_act_fn" in theirs else "feed_forward_proj"
         return {
-            **FEED_FORWARD[theirs.get("feed_forward_proj", "relu")],
+            "activation": hf.activation({**theirs, **named}, setting, "relu"),
+            "gated": theirs.get("is_gated_act", gated),
+            "head_dim": None if size * theirs["num_heads"] == theirs["d_model"] else size,
             "decoder_layers": theirs.get("num_decoder_layers") or theirs["num_layers"],
             "dropout": theirs.get("dropout_rate", 0.1),
             "attention_dropout": theirs.get("dropout_rate", 0.1),
@@ -647,23 +646,19 @@ class T5Form(Form):
         }
 
     def settings_to(self, config: TransformerConfig) -> dict[str, Any]:
-        used = {"activation": config.activation, "gated": config.gated}
-        names = [name for name, settings in FEED_FORWARD.items() if settings == used]
-        if not names:
-            raise RamifyError(
-                f"model.activation={config.activation} with model.gated={json.dumps(config.gated)} has no Hugging Face form, "
-                "which is that of t5. Train a model with model.activation=relu, or with model.activation=gelu_tanh and "
-                "model.gated=true."
-            )
+        name = hf.activation_to_hf(config.activation)
+        if config.gated:
+            # The plain name is that of the approximation.
+            name = {"gelu_tanh": f"{GATED}gelu", "gelu": f"{GATED}gelu_python"}.get(config.activation, GATED + name)
         return {
-            "d_kv": config.dim // config.num_heads,
+            "d_kv": config.head_dim or config.dim // config.num_heads,
             "num_decoder_layers": config.decoder_layers,
             "dropout_rate": config.dropout,
             "relative_attention_num_buckets": config.distance_buckets,
             "relative_attention_max_distance": config.max_distance,
             "n_positions": config.max_tokens,
             "layer_norm_epsilon": config.eps,
-            "feed_forward_proj": names[0],
+            "feed_forward_proj": name,
             "tie_word_embeddings": config.scale_states,
         }
 

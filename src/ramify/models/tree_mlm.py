@@ -390,7 +390,7 @@ def config_from_bert(theirs: dict[str, Any]) -> dict[str, Any]:
         "decoder_layers": theirs["num_hidden_layers"],
         "num_heads": theirs["num_attention_heads"],
         "ffn_dim": theirs["intermediate_size"],
-        "activation": hf.activation(theirs.get("hidden_act", "gelu")),
+        "activation": hf.activation(theirs, "hidden_act", "gelu"),
         "norm": "post",
         "position": "learned",
         "scale_embedding": False,

@@ -584,7 +584,7 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
             **{ours: theirs[name] for name, ours in SIZES.items()},
             dropout=theirs.get("dropout", 0.1),
             attention_dropout=theirs.get("dropout", 0.1),
-            activation=hf.activation(theirs.get("ff_activation", "gelu")),
+            activation=hf.activation(theirs, "ff_activation", "gelu"),
             memory=theirs.get("mem_len") or 0,
             max_distance=clamp if clamp > 0 else None,
             eps=theirs.get("layer_norm_eps", 1e-12),
@@ -603,6 +603,7 @@ class XLNetAdapter(HFAdapter[XLNetConfig]):
             if label_head.kind == "answers":
                 input["order"] = config.published.order
             return PortableModel(config, backbone, input=input, label_head=label_head)
+        hf.require_output(path, checkpoint.tensors, "lm_loss.weight")
         backbone, head = tensors_from_hf(checkpoint.tensors, config, checkpoint.source)
         reused = theirs.get("reuse_len") or 0
         return PortableModel(

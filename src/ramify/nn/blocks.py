@@ -21,7 +21,7 @@ from ramify.nn.linear import Linear, linear
 from ramify.nn.ragged import Rows, with_equal_groups
 from ramify.nn.relative import DistanceScores, RelativeAttention, distance_codes
 
-Activation = Literal["relu", "gelu", "gelu_tanh"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 Norm = Literal["post", "pre"]
 NormKind = Literal["layer", "rms"]
 States = list[Float[Tensor, "_token dim"]]
@@ -32,6 +32,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
 }
 
 
@@ -82,16 +84,26 @@ class ContextVectors:
 
 class Attention(nn.Module):
     """Multi-head attention with one projection for keys and values. Scores are `scale · q·k`; None: 1/√size, with the size of a
-    head."""
+    head, `head_dim`; None: an equal part of `dim`."""
 
-    def __init__(self, dim: int, num_heads: int, dropout: float, *, bias: bool = True, scale: float | None = None) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        dropout: float,
+        *,
+        bias: bool = True,
+        scale: float | None = None,
+        head_dim: int | None = None,
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.dropout = dropout
         self.scale = scale
-        self.query = Linear(dim, dim, bias=bias)
-        self.key_value = Linear(dim, 2 * dim, bias=bias)
-        self.out = Linear(dim, dim, bias=bias)
+        inner = dim if head_dim is None else num_heads * head_dim
+        self.query = Linear(dim, inner, bias=bias)
+        self.key_value = Linear(dim, 2 * inner, bias=bias)
+        self.out = Linear(inner, dim, bias=bias)
 
     def forward(
         self,
@@ -161,14 +173,14 @@ class Attention(nn.Module):
         new = self._by_sequence(self.key_value(x), len(cache)).unflatten(2, (2, self.num_heads))
         key, value = cache.append(layer, new.permute(2, 0, 3, 1, 4))
         block = Block(query.transpose(1, 2), key, value, mask, may_be_blind=mask is not None)
-        return self.out(mix(block, bias, self.scale, self._rate).transpose(1, 2).reshape(x.shape))
+        return self.out(mix(block, bias, self.scale, self._rate).transpose(1, 2).flatten(2).flatten(0, 1))
 
     def read_sources(self, x: Float[Tensor, "query dim"], sources: SourceKeys, layer: int) -> Float[Tensor, "query dim"]:
         """Attend from the next tokens of each sequence to the source that it reads."""
         queries = sources.queries(self._by_sequence(self.query(x), len(sources.readers)))
         key, value = sources.layers[layer]
         block = Block(queries, key, value, sources.visible, may_be_blind=False)
-        return self.out(sources.results(mix(block, None, self.scale, self._rate)).reshape(x.shape))
+        return self.out(sources.results(mix(block, None, self.scale, self._rate)).flatten(2).flatten(0, 1))
 
     def _by_sequence(self, x: Float[Tensor, "query dims"], sequences: int) -> Float[Tensor, "{sequences} token heads size"]:
         size = self.query.weight.shape[0] // self.num_heads
@@ -195,6 +207,7 @@ class Layer(nn.Module):
         norm_kind: NormKind = "layer",
         bias: bool = True,
         gated: bool = False,
+        head_dim: int | None = None,
     ) -> None:
         """`relative`: self-attention reads the distances of tokens (Dai et al. 2019, section 3.3). It is scaled by the root,
         whatever the `scale` of other attention. `gated`: another linear map of the input is multiplied by the activation
@@ -203,13 +216,14 @@ class Layer(nn.Module):
         self.norm = norm
         self.dropout = dropout
         self.activation = ACTIVATIONS[activation]
+        attention: dict[str, Any] = {"bias": bias, "scale": scale, "head_dim": head_dim}
         self.attention = (
             RelativeAttention(dim, num_heads, attention_dropout, segmented=False)
             if relative
-            else Attention(dim, num_heads, attention_dropout, bias=bias, scale=scale)
+            else Attention(dim, num_heads, attention_dropout, **attention)
         )
         self.attention_norm = NORMS[norm_kind](dim, eps)
-        self.cross = Attention(dim, num_heads, attention_dropout, bias=bias, scale=scale) if cross else None
+        self.cross = Attention(dim, num_heads, attention_dropout, **attention) if cross else None
         self.cross_norm = NORMS[norm_kind](dim, eps) if cross else None
         self.ffn_in = Linear(dim, ffn_dim, bias=bias)
         self.ffn_out = Linear(ffn_dim, dim, bias=bias)

@@ -215,7 +215,8 @@ class DistanceScores(nn.Module):
         distances = (-offsets).clamp(min=0) if self.causal else offsets.abs()
         exact = count // 2
         growth = torch.log(distances.clamp(min=exact).float() / exact) / math.log(self.max_distance / exact)
-        shared = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+        # A distance that begins a bucket stays in it, though the logarithms of other processors round it down.
+        shared = (exact + (growth * (count - exact) + 1e-5).long()).clamp(max=count - 1)
         buckets = torch.where(distances < exact, distances, shared)
         return buckets if self.causal else buckets + (offsets > 0) * count
 

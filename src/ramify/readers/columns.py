@@ -1,14 +1,17 @@
 """Batches of named columns from tables in CSV, TSV, Parquet or JSON lines, compressed or not."""
 
 import codecs
+import csv
+import io
 import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from ramify.errors import RamifyError, counted, shown
 from ramify.readers.base import (
@@ -52,7 +56,9 @@ with the names of the columns counts."""
 JSON = pa.struct([("ramify.json", pa.large_string())])
 """The type of columns that hold objects and lists of JSON lines, as JSON. The columns of Arrow need values of one type."""
 
-ROOT_MARKS = ("", "null", "None", "none", "NULL", "nan", "NaN", "\\N", "<NA>")
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "\\N")
+"""Spellings of a missing value, as pandas, R and databases write it. Texts and ids are never missing by their spelling."""
+ROOT_MARKS = (*MISSING, "none")
 """Values that mean "no parent" in formats without null."""
 ROOT_NUMBERS = ("0", "-1")
 """Parents that mean "no parent", unless a post has this id."""
@@ -109,11 +115,43 @@ def header(path: Path, head: bytes) -> list[str]:
         return _open_parquet(path).schema_arrow.names
     if is_json(head):
         return list(first_record(head))
-    return _split_header(_first_line(head), delimiter_of(head))
+    return _split_header(first_line(head), delimiter_of(head))
 
 
-def _first_line(head: bytes) -> str:
-    return decoded_bytewise(head.removeprefix(codecs.BOM_UTF8).partition(b"\n")[0])
+_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?(?:"?sep=([\t -~])"?\r?\n)?', re.IGNORECASE)
+"""What precedes the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter."""
+
+
+def _beginning(head: bytes) -> re.Match[bytes]:
+    match = _BEGINNING.match(head)
+    assert match is not None  # Both parts are optional.
+    return match
+
+
+def rows_above(head: bytes) -> int:
+    """The number of lines above the rows of a delimited table, which have numbers, too."""
+    return int(_beginning(head)[1] is not None)
+
+
+def open_delimited(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
+    """`open_bytes` of a delimited table, at its first row."""
+    stream = open_bytes(path, counts)
+    stream.read(_beginning(stream.peek()).end())
+    return stream
+
+
+def first_line(head: bytes) -> str:
+    """The first row of a delimited table, up to the first line end."""
+    return decoded_bytewise(head[_beginning(head).end() :].partition(b"\n")[0])
+
+
+def first_rows(head: bytes, count: int) -> list[list[str]]:
+    """The fields of the first rows of a delimited table. [] if they are damaged."""
+    text = io.StringIO(decoded_bytewise(head[_beginning(head).end() :]), newline="")
+    try:
+        return list(islice(csv.reader(text, delimiter=delimiter_of(head)), count))
+    except csv.Error:
+        return []
 
 
 def names_of(path: Path) -> list[str]:
@@ -129,8 +167,9 @@ def names_of(path: Path) -> list[str]:
 
 
 def delimiter_of(head: bytes) -> str:
-    """The most frequent delimiter in the first line of a table."""
-    return max(DELIMITERS, key=_first_line(head).count)
+    """The delimiter that a table names, or else the most frequent one in its first row."""
+    named = _beginning(head)[1]
+    return named.decode() if named else max(DELIMITERS, key=first_line(head).count)
 
 
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
@@ -341,6 +380,64 @@ def structured(values: pa.Array) -> list[Any]:
     return [None if text is None else json.loads(text) for text in values.field(0).to_pylist()]
 
 
+class _BadRows:
+    """Counts the rows of another width than the first, and numbers the other rows."""
+
+    def __init__(self, path: Path, above: int, counts: ReadCounts) -> None:
+        self._path, self._above, self._counts = path, above, counts
+        self._in_block: list[int] = []
+
+    def skip(self, row: Any) -> str:
+        """Arrow's handler of such a row, whose number counts from the first row of the block."""
+        self._in_block.append(row.number)
+        where = f"{self._path}, row {self._above + row.number}"
+        self._counts.leave_out("bad_row", f"{where}: {counted(row.actual_columns, 'column')}, not {row.expected_columns}")
+        return "skip"
+
+    def numbers(self, num_rows: int) -> NDArray[np.int64]:
+        """The numbers in the file of the other rows of the block that was parsed last."""
+        total = num_rows + len(self._in_block)
+        numbers = np.delete(np.arange(total), np.array(self._in_block, np.int64) - 1) + self._above + 1
+        self._above += total
+        self._in_block.clear()
+        return numbers
+
+
+class _SwallowedRows:
+    """Posts with a field in which a line looks like a row of the table, as after a stray quotation mark."""
+
+    def __init__(self, header: Sequence[str], names: Mapping[str, str], delimiter: str, quote: str) -> None:
+        self._width, self._delimiter, self._quote = len(header), delimiter, quote
+        self._places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
+        self._num_marks = 0
+        self._suspects: dict[int, bool] = {}
+        """Number of a post -> whether such a line is of the same tree."""
+
+    def read(self, stream: io.BufferedReader, size: int) -> bytes:
+        """The next bytes of the file, whose quotation marks are counted."""
+        data = stream.read(size)
+        self._num_marks += data.count(self._quote.encode()) if self._quote else 0
+        return data
+
+    def look(self, columns: Columns, first_row: int) -> None:
+        for values in columns.values() if self._quote else ():
+            several = pc.match_substring(values, "\n").fill_null(False)
+            for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
+                repeated = [(place, columns[ours][row].as_py()) for ours, place in self._places.items()]
+                for line in text.split("\n")[1:]:
+                    if line.count(self._delimiter) == self._width - 1:
+                        fields = line.split(self._delimiter)
+                        likely = any(fields[place].strip('\r"') == value for place, value in repeated)
+                        self._suspects[first_row + row] = self._suspects.get(first_row + row, False) or likely
+
+    def report(self, path: Path, counts: ReadCounts) -> None:
+        for number, is_likely in sorted(self._suspects.items()):
+            # If the number of quotation marks is even, the post may as well quote a table.
+            if self._num_marks % 2 or is_likely:
+                where = f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
+                counts.repair("swallowed_rows", where)
+
+
 def _delimited(
     path: Path,
     counts: ReadCounts,
@@ -352,27 +449,66 @@ def _delimited(
     titles: Sequence[str],
 ) -> Iterator[Columns]:
     check_escapes(head)
-    line, delimiter = _first_line(head), delimiter or delimiter_of(head)
+    line, delimiter = first_line(head), delimiter or delimiter_of(head)
     if quote == delimiter:
         raise bad_option("quote", f"a character other than the delimiter of {path}", quote)
     header = list(titles) or _split_header(line, delimiter)
     names = _names(header, layout, columns, path)
     _report_unread(counts, path, header, names, layout)
-    spaced = any(name != name.strip() for name in line.rstrip("\r").split(delimiter))
+    bad_rows = _BadRows(path, rows_above(head) + (not titles), counts)
+    swallowed = _SwallowedRows(header, names, delimiter, quote)
+    parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_rows.skip)
+    row = 1
+    with _blocks_of_rows(path, counts, swallowed, delimiter, quote) as blocks, _readable(path, lambda: row - 1):
+        first = next(blocks, (b"", False))
+        parsed_header = header
+        if not titles and all(name == name.strip() for name in line.rstrip("\r").split(delimiter)):
+            parsed_header = _parsed(bytes(first[0]).replace(FOREIGN.encode(), b"") + b"\n", parsing).column_names
+        for block, is_marked in chain([first] if titles else [], blocks):
+            batch = _parsed(block, parsing, _as_bytes(names, layout), parsed_header)
+            numbers = bad_rows.numbers(batch.num_rows)
+            counts.read += batch.num_rows
+            values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
+            if is_marked:
+                values = _without_marks(values, path, row, counts)
+            swallowed.look(values, row)
+            yield values | {LINE: pa.array(numbers)} if layout.numbered else values
+            row += batch.num_rows
+    swallowed.report(path, counts)
 
-    # The number of rows before this block (with the header), and the malformed rows in this block.
-    rows_before, bad_rows = 0 if titles else 1, list[int]()
 
-    def bad_row(row: Any) -> str:
-        bad_rows.append(row.number)
-        counts.read += 1
-        number = rows_before + row.number
-        counts.skip("bad_row", f"{path}, row {number}: {counted(row.actual_columns, 'column')}, not {row.expected_columns}")
-        return "skip"
+@contextmanager
+def _blocks_of_rows(
+    path: Path, counts: ReadCounts, swallowed: _SwallowedRows, delimiter: str, quote: str
+) -> Iterator[Iterator[tuple[bytes | memoryview, bool]]]:
+    """The blocks of `_as_utf_8`: the header row, then the others."""
+    # The blocks are closed first, so that their thread ends before the stream is closed.
+    with open_delimited(path, counts) as stream:
+        rows = map(_as_utf_8, row_blocks(partial(swallowed.read, stream), CSV_BLOCK_BYTES, delimiter, quote))
+        with closing(one_ahead(rows)) as blocks:
+            yield blocks
 
-    parsing = pyarrow.csv.ParseOptions(delimiter=delimiter, quote_char=quote or False, invalid_row_handler=bad_row)
-    # Columns as bytes, in which an empty field is null.
-    conversion = pyarrow.csv.ConvertOptions(
+
+@contextmanager
+def _readable(path: Path, rows_read: Callable[[], int]) -> Iterator[None]:
+    """Raise `RamifyError` if a table cannot be read any further."""
+    try:
+        yield
+    except RowTooLongError:
+        raise RamifyError(
+            f"{path}, after row {rows_read():,}: a row is longer than {CSV_BLOCK_BYTES >> 20} MiB, or a quotation mark is "
+            "never closed. Remove the row, or set --option quote= if quotation marks are plain text."
+        ) from None
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        raise RamifyError(
+            f"{path} cannot be read as a table ({error}). If its fields are not quoted, set --option quote= ; "
+            "if the delimiter is not the most frequent of tab, comma, semicolon and bar, set --option delimiter=…"
+        ) from None
+
+
+def _as_bytes(names: Mapping[str, str], layout: Layout) -> pyarrow.csv.ConvertOptions:
+    """Columns as bytes, in which an empty field is null."""
+    return pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names.values(), pa.binary()),
         include_columns=list(dict.fromkeys(names.values())),
         strings_can_be_null=True,
@@ -380,53 +516,6 @@ def _delimited(
         quoted_strings_can_be_null=not layout.keeps_empty_strings,
         check_utf8=False,
     )
-    row, num_marks, swallowed = 1, 0, dict[int, bool]()
-    places = {ours: header.index(theirs) for ours, theirs in names.items() if ours in _REPEATED}
-    with ExitStack() as opened:
-        stream = opened.enter_context(open_bytes(path, counts))
-
-        def read(size: int) -> bytes:
-            nonlocal num_marks
-            data = stream.read(size)
-            num_marks += data.count(quote.encode()) if quote else 0
-            return data
-
-        # Closed first, so that its thread ends before the stream is closed.
-        rows = map(_as_utf_8, row_blocks(read, CSV_BLOCK_BYTES, delimiter, quote))
-        blocks = opened.enter_context(closing(one_ahead(rows)))
-        try:
-            first = next(blocks, (b"", False))
-            parsed_header = header
-            if not (spaced or titles):
-                parsed_header = _parsed(bytes(first[0]).replace(FOREIGN.encode(), b"") + b"\n", parsing).column_names
-            for block, is_marked in chain([first] if titles else [], blocks):
-                batch = _parsed(block, parsing, conversion, parsed_header)
-                num_rows = batch.num_rows + len(bad_rows)
-                numbers = np.delete(np.arange(num_rows), np.array(bad_rows, np.int64) - 1) + rows_before + 1
-                rows_before += num_rows
-                bad_rows.clear()
-                counts.read += batch.num_rows
-                values = {ours: batch[theirs].chunk(0).cast(pa.large_string()) for ours, theirs in names.items()}
-                if is_marked:
-                    values = _without_marks(values, path, row, counts)
-                swallowed |= _swallowed(values, delimiter, len(header), places, row) if quote else {}
-                yield values | {LINE: pa.array(numbers)} if layout.numbered else values
-                row += batch.num_rows
-        except RowTooLongError:
-            raise RamifyError(
-                f"{path}, after row {row - 1:,}: a row is longer than {CSV_BLOCK_BYTES >> 20} MiB, or a quotation mark is "
-                "never closed. Remove the row, or set --option quote= if quotation marks are plain text."
-            ) from None
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise RamifyError(
-                f"{path} cannot be read as a table ({error}). If its fields are not quoted, set --option quote= ; "
-                "if the delimiter is not the most frequent of tab, comma, semicolon and bar, set --option delimiter=…"
-            ) from None
-    for number, is_likely in swallowed.items():
-        # If the number of quotation marks is even, the post may as well quote a table.
-        if num_marks % 2 or is_likely:
-            where = f"{path}, post {number}: it seems to hold further rows because of a stray quotation mark"
-            counts.repair("swallowed_rows", where)
 
 
 def _parsed(
@@ -477,21 +566,6 @@ def _without_marks(columns: Columns, path: Path, first_row: int, counts: ReadCou
 
 _REPEATED = ("tree", "channel")
 """Columns in which a swallowed row agrees with the row that swallowed it."""
-
-
-def _swallowed(columns: Columns, delimiter: str, width: int, places: Mapping[str, int], first_row: int) -> dict[int, bool]:
-    """Posts with a field in which a line looks like a row of the table -> whether such a row is of the same tree."""
-    suspects: dict[int, bool] = {}
-    for values in columns.values():
-        several = pc.match_substring(values, "\n").fill_null(False)
-        for row, text in zip(pc.indices_nonzero(several).to_pylist(), values.filter(several).to_pylist()):
-            repeated = [(place, columns[ours][row].as_py()) for ours, place in places.items()]
-            for line in text.split("\n")[1:]:
-                if line.count(delimiter) == width - 1:
-                    fields = line.split(delimiter)
-                    likely = any(fields[place].strip('\r"') == value for place, value in repeated)
-                    suspects[first_row + row] = suspects.get(first_row + row, False) or likely
-    return dict(sorted(suspects.items()))
 
 
 # --- column names -----------------------------------------------------------------------------------------------------
@@ -567,11 +641,20 @@ def strings(values: pa.Array) -> pa.Array:
 def spelled(columns: Columns, path: Path, first_row: int, counts: ReadCounts, order: DateOrder) -> Columns:
     """The columns as strings, but for `time` in seconds since 1970, which is null without such a column."""
     values = {name: strings(decoded(each, path, first_row, counts)) for name, each in columns.items() if name != "time"}
+    if "author" in values:
+        authors, values["author"] = values["author"], present(values["author"])
+        for row in pc.indices_nonzero(among(authors, MISSING[1:])).to_pylist():
+            counts.repair("missing_author", f"{path}, post {first_row + row}: {authors[row].as_py()}")
     seconds = times(columns["time"], path, first_row, counts, order) if "time" in columns else None
     return values | {"time": pa.nulls(len(next(iter(columns.values()))), pa.float64()) if seconds is None else seconds}
 
 
 _WHOLE = r"^(-?[0-9]+)\.0$"
+
+
+def without_decimals(texts: pa.Array) -> pa.Array:
+    """The texts, with 3 for 3.0."""
+    return pc.replace_substring_regex(texts, _WHOLE, r"\1")
 
 
 class Spelling:
@@ -597,8 +680,13 @@ class Spelling:
         names = bare if self._are_mixed or not self._ids_have_prefixes else names
         self._ids_have_decimals = self._ids_have_decimals or bool(pc.any(pc.match_substring_regex(ids, _WHOLE)).as_py())
         if not self._ids_have_decimals:
-            names = {name: pc.replace_substring_regex(values, _WHOLE, r"\1") for name, values in names.items()}
+            names = {name: without_decimals(values) for name, values in names.items()}
         return columns | names
+
+
+def present(texts: pa.Array) -> pa.Array:
+    """The texts, with null for each that spells a missing value."""
+    return pc.if_else(among(texts, MISSING), None, texts)
 
 
 def among(values: pa.Array, marks: Sequence[str]) -> pa.Array:

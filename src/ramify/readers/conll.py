@@ -6,11 +6,14 @@ one node, whose text is its tokens with spaces between them. The node's label is
     {"tokens": [[start, end], …], "tags": [tag, …]}
 
 where start and end count characters of the text. Trees are named FILE/NUMBER, with numbers of ten digits.
+
+CoNLL-U (Universal Dependencies) is known by its ending or by its ten columns, of which the first numbers the words. Its lines
+of comments are no rows; `# newdoc` separates documents.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +27,12 @@ from ramify.readers.split_names import in_name
 from ramify.tree import GROUP, SPLIT, Node, Tree, encodable
 
 DOCUMENT = "-DOCSTART-"
+COMMENT, NEW_DOCUMENT = "#", "# newdoc"
+"""Beginnings of lines in CoNLL-U."""
+UNIVERSAL, UNIVERSAL_COLUMNS = ".conllu", 10
+FORM, UPOS = 2, 4
+"""The columns of CoNLL-U that are read, from 1."""
+
 LAST = "last"
 """The value of the option `tags` that means the last column."""
 
@@ -33,10 +42,17 @@ TOKENS, TAGS = "tokens", "tags"
 ENDINGS = {".testa": "dev", ".testb": "test"}
 """Endings of CoNLL-2003's files, which name their splits in no other way."""
 
+BEGINNING = 1000
+"""The lines at the beginning of a file by which CoNLL-U is known."""
+
 MAX_TOKENS = 1 << 20
 """The greatest number of tokens that a sentence may have. Longer ones are left out."""
 
 _SPAN_TAG = re.compile(r"O|[BIES]-\S+")
+_FIRST_WORD = re.compile(r"1(-\d+)?|0\.1", re.ASCII)
+_HEAD = re.compile(r"\d+|_", re.ASCII)
+_NO_WORD = {re.compile(r"\d+-\d+", re.ASCII): "multiword_token", re.compile(r"\d+\.\d+", re.ASCII): "empty_node"}
+"""The first column of a row of CoNLL-U that is no word -> the reason with which the row is counted."""
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -45,6 +61,8 @@ def refuses(path: Path, head: bytes) -> str:
         return A_FOLDER
     # The last line may be cut.
     lines = head.decode("utf-8", "replace").splitlines()[: -1 if len(head) >= 1 << 16 else None]
+    if is_universal(path, lines):
+        return ""
     columns, by_tabs, tags = 0, False, set[str]()
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line or line.startswith(DOCUMENT):
@@ -64,25 +82,31 @@ def read(
     paths: Sequence[Path],
     counts: ReadCounts,
     *,
-    token: str = "1",
-    tags: str = LAST,
+    token: str | None = None,
+    tags: str | None = None,
     split: Literal["file", "none"] = "file",
     encoding: str = AUTO,
 ) -> Iterator[Tree]:
-    """Read sentences. `token` and `tags` are the numbers of columns, from 1; `tags=last` is the last column of each file.
+    """Read sentences. `token` and `tags` are the numbers of columns, from 1; `tags=last` is the last column of each file. The
+    default is the first and the last column; in CoNLL-U, the word (FORM) and its part of speech (UPOS).
 
     With `split=file`, a file whose name holds train, dev, test or a similar word has that split; `none` leaves the splits to
     shares. Sentences of one document have one group. A sentence that has a row with another number of columns than the first
     row of its file, or with an empty token or tag, is left out and counted. If a file has one column, its sentences have no
     tags.
     """
-    place, tag_place = _column("token", token), None if tags == LAST else _column("tags", tags)
+    place = _column("token", token) if token else None
+    tag_place = _column("tags", tags) if tags and tags != LAST else None
     check_encoding(encoding)
     files = list_files(paths)
     names = distinct_names(files, map(file_name, files))
     for path, name in zip(files, names, strict=True):
         meta = {SPLIT: its_split} if split == "file" and (its_split := _split(path)) else {}
-        yield from _sentences(path, encodable(name), counts, place, tag_place, meta, encoding)
+        lines = lines_of(path, counts, encoding)
+        beginning = list(islice(lines, BEGINNING))
+        universal = is_universal(path, beginning)
+        read = place or (FORM if universal else 1), UPOS if universal and not tags else tag_place
+        yield from _sentences(path, chain(beginning, lines), encodable(name), counts, *read, meta, universal=universal)
 
 
 def places(tokens: Sequence[str]) -> list[list[int]]:
@@ -93,16 +117,35 @@ def places(tokens: Sequence[str]) -> list[list[int]]:
     return [[start, start + len(token)] for start, token in zip(starts, tokens, strict=False)]
 
 
+def is_universal(path: Path, lines: Sequence[str]) -> bool:
+    """Whether a file is CoNLL-U, by its name and its first lines."""
+    first = next((line for line in lines if line.strip() and not line.startswith(COMMENT)), "").split("\t")
+    is_named = Path(unpacked(path.name)).suffix.lower() == UNIVERSAL
+    has_columns = len(first) == UNIVERSAL_COLUMNS and _FIRST_WORD.fullmatch(first[0]) and _HEAD.fullmatch(first[6])
+    return is_named or bool(has_columns)
+
+
 def _sentences(
-    path: Path, name: str, counts: ReadCounts, token: int, tags: int | None, meta: dict[str, str], encoding: str
+    path: Path,
+    lines: Iterable[str],
+    name: str,
+    counts: ReadCounts,
+    token: int,
+    tags: int | None,
+    meta: dict[str, str],
+    *,
+    universal: bool,
 ) -> Iterator[Tree]:
-    """The sentences of one file. `token`, `tags`: numbers of columns, from 1; None: the last."""
+    """The sentences of one file. `token`, `tags`: numbers of columns, from 1; None: the last. `universal`: CoNLL-U."""
+    divider = NEW_DOCUMENT if universal else DOCUMENT
     columns = sentence = document = 0
     rows: list[list[str]] = []
     read: list[int] = []
     fault, first, by_tabs = "", 1, False
-    for number, line in enumerate(chain(lines_of(path, counts, encoding), [""]), 1):
-        if line and not line.startswith(DOCUMENT):
+    for number, line in enumerate(chain(lines, [""]), 1):
+        if universal and line.startswith(COMMENT) and not line.startswith(divider):
+            continue
+        if line and not line.startswith(divider):
             by_tabs = by_tabs if columns else "\t" in line
             parts = _divided(line, by_tabs)
             if not columns:
@@ -113,6 +156,8 @@ def _sentences(
                 read = [token - 1, *([(tags or columns) - 1] if columns > 1 else [])]
             if len(parts) != columns:
                 fault = fault or f"line {number}: {len(parts)} columns, not {columns}"
+            elif universal and (reason := _no_word(parts[0])):
+                counts.repair(reason, f"{path}, line {number}: {parts[1]}")
             elif len(rows) == MAX_TOKENS:
                 fault = fault or f"line {number}: the sentence from line {first} on has more than {MAX_TOKENS:,} tokens"
             elif not all(parts[place] for place in read):
@@ -127,7 +172,7 @@ def _sentences(
         elif rows:
             group = {GROUP: f"{name}/{document}"} if document else {}
             yield from guarded(_tree, f"{path}, line {first}", counts, rows, f"{name}/{sentence:010d}", meta | group, counts)
-        document += line.startswith(DOCUMENT)
+        document += line.startswith(divider)
         rows, fault, first = [], "", number + 1
 
 
@@ -137,6 +182,11 @@ def _tree(rows: list[list[str]], name: str, meta: dict[str, str], counts: ReadCo
     tree = Tree((Node(" ".join(tokens), id="sentence", label=label),), name, meta)
     counts.read += 1
     return [tree]
+
+
+def _no_word(number: str) -> str:
+    """The reason why a row of CoNLL-U is no word; "" if it is one."""
+    return next((reason for spelling, reason in _NO_WORD.items() if spelling.fullmatch(number)), "")
 
 
 def _divided(line: str, by_tabs: bool) -> list[str]:

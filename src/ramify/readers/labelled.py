@@ -20,12 +20,13 @@ from ramify.readers import columns as tables
 from ramify.readers import labelled_records, labelled_rows
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, fitting_files, open_bytes, read_before
-from ramify.readers.columns import LINE, PARQUET, Columns, Layout, decoded, header, strings
+from ramify.readers.columns import LINE, PARQUET, Columns, Layout, decoded, header, present, strings
 from ramify.readers.labelled_records import REVIEW_FOLDERS, SENTENCE_FILES, Found, line_aligned
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
-from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
+from ramify.readers.labels import LabelColumn, LabelType, Missing, number, renamed, survey
 from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, detect_quote
+from ramify.readers.records import is_json
 from ramify.readers.split_names import named
 from ramify.tree import GROUP, SPLIT, Node, Tree
 
@@ -94,6 +95,8 @@ def refuses(path: Path, head: bytes, columns: Mapping[str, str] = MappingProxyTy
     if of_table(path, names, _first_row(head)):
         return ""
     if missing := [name for name in layout.lacking(names) if name not in columns]:
+        if len(missing) == len(layout.required) and (titles := _proposed_titles(head)):
+            return f"line 1: names neither text nor label; if it is no header: --format labelled --option titles={titles}"
         return f"line 1: no column for {', '.join(missing)}"
     chats = [name for name in names if name.casefold() in CHAT and "label" not in columns]
     return f"line 1: a column {chats[0]}, as in chats" if chats else ""
@@ -138,6 +141,8 @@ def read(
     split: str | None = None,
     dataset: str | None = None,
     label_type: LabelType = "auto",
+    separator: str | None = None,
+    missing: Missing = "marks",
     labels: Reads = "read",
     titles: str | None = None,
     delimiter: str | None = None,
@@ -149,9 +154,9 @@ def read(
     known data set have their names. `labels=none` reads no labels of tables, so no column has to hold them. `split` names a
     column, or is `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known
     data sets and files with different splits in their names have splits.
-    `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `titles` names the columns
-    of a file without a header, with commas between them. `quote=""`: quotation marks are plain text; by default, the whole file
-    decides.
+    `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `separator` parts labels
+    into lists. `missing=empty`: labels such as NA are labels. `titles` names the columns of a file without a header, with
+    commas between them. `quote=""`: quotation marks are plain text; by default, the whole file decides.
     """
     tables.check(ANY, None, delimiter, MARK if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
@@ -167,9 +172,9 @@ def read(
     sources = [_source(path, name, chosen) for path, name in _files(paths, counts)]
     _give_splits(sources, split)
     # The type of the labels is decided over all tables, except those of known data sets.
-    column = LabelColumn("label" if label is None else label, label_type)
+    column = LabelColumn("label" if label is None else label, label_type, separator=separator, missing=missing)
     for source in sources:
-        if source.reads_labels and column.type == "auto":
+        if source.reads_labels:
             survey(column, source.only("label"), source.path, source.unit)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
@@ -282,14 +287,14 @@ def _shape(path: Path, head: bytes) -> str | None:
         return labelled_records.shape_of(path) or OTHER_ZIP
     if path.suffix == ".txt" or path.name in SENTENCE_FILES:
         return labelled_records.shape_of(path)
-    return labelled_rows.shape_of(path, head) if head.startswith(PARQUET) else marked
+    return marked or labelled_rows.shape_of(path, head)
 
 
 def _first_row(head: bytes) -> list[str]:
     """The fields of the first line of a table: with tabs and without quoting, or with commas and quoting."""
     if head.startswith((PARQUET, b"{")):
         return []
-    line = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    line = tables.first_line(head).rstrip("\r")
     if "\t" in line:
         return line.split("\t")
     try:
@@ -298,12 +303,29 @@ def _first_row(head: bytes) -> list[str]:
         return [line]
 
 
+def _proposed_titles(head: bytes) -> str:
+    """Names for the columns of a delimited table without names, by its first rows: the longest texts, and the label with the
+    fewest different values. "" for other files."""
+    if head.startswith(PARQUET) or is_json(head):
+        return ""
+    rows = tables.first_rows(head, 100)
+    columns = list(zip(*(row for row in rows if len(row) == len(rows[0]))))
+    if len(columns) < 2 or len(rows) < 2:
+        return ""
+    text = max(range(len(columns)), key=lambda place: sum(map(len, columns[place])))
+    label = min((place for place in range(len(columns)) if place != text), key=lambda place: len({*columns[place]}))
+    names = {text: "text", label: "label"}
+    return ",".join(names.get(place, f"column{place + 1}") for place in range(len(columns)))
+
+
 def _source(path: Path, name: str, chosen: _Chosen) -> _Source:
     if line_aligned(path):
         return _Source(path, name, "squad-lines")
     head, choice = _head(path), chosen.dataset
     is_parquet, split = head.startswith(PARQUET), split_of(path)
-    shape = None if is_parquet and (chosen.columns or choice == NONE) else _shape(path, head)
+    shape = _shape(path, head)
+    if (chosen.columns or choice == NONE) and labelled_rows.shape_of(path, head):
+        shape = None
     if choice in BY_NAME and BY_NAME[choice].shape != "table" and shape != labelled_records.PLAYS:
         shape = BY_NAME[choice].shape
     if shape in UNREAD:
@@ -333,7 +355,9 @@ def _source(path: Path, name: str, chosen: _Chosen) -> _Source:
         # The rows of Parquet are counted, and the lines of JSON.
         quote = MARK if is_parquet else ""
     source = _Source(path, name, "table", split, known, titles, delimiter, quote)
-    return _with_known_columns(source, known, names, chosen) if known else _with_columns(source, names, chosen)
+    if known:
+        return _with_known_columns(source, known, names, chosen)
+    return _with_columns(source, names, chosen, _proposed_titles(head))
 
 
 def _with_known_columns(source: _Source, dataset: Dataset, names: Sequence[str], chosen: _Chosen) -> _Source:
@@ -356,7 +380,8 @@ def _with_known_columns(source: _Source, dataset: Dataset, names: Sequence[str],
     return replace(source, layout=layout, columns=columns, reads_labels="label" in chosen.columns)
 
 
-def _with_columns(source: _Source, names: Sequence[str], chosen: _Chosen) -> _Source:
+def _with_columns(source: _Source, names: Sequence[str], chosen: _Chosen, titles: str) -> _Source:
+    """`titles`: names for the columns of a table that may have none."""
     unread = {*chosen.unread}
     if "text" in chosen.columns and "text_pair" not in chosen.columns:
         unread.add("text_pair")
@@ -366,7 +391,10 @@ def _with_columns(source: _Source, names: Sequence[str], chosen: _Chosen) -> _So
         unread.add("label")
     synonyms = {ours: synonyms for ours, synonyms in SYNONYMS.items() if ours not in unread}
     required = [ours for ours in ("text", "label") if ours not in unread]
-    layout = Layout(synonyms, required, remedy="Choose one with --{ours} NAME.", numbered=True, lists=LABEL, objects=LABEL)
+    remedy = "Choose one with --{ours} NAME."
+    if titles and not source.titles and not {*required} & (chosen.columns.keys() | ANY.known(names).keys()):
+        remedy += f" If the first row is no header, name the columns: --option titles={titles}"
+    layout = Layout(synonyms, required, remedy=remedy, numbered=True, lists=LABEL, objects=LABEL)
     columns = {ours: theirs for ours, theirs in chosen.columns.items() if ours not in {"label"} & unread}
     return replace(source, layout=layout, columns=columns, reads_labels="label" not in unread)
 
@@ -422,7 +450,7 @@ def _rows(source: _Source, labels: LabelColumn, policy: Policy, counts: ReadCoun
         has_label = has_label or any(label is not None for label in row_labels)
         kept = {name.removeprefix(KEPT): _kept(column) for name, column in values.items() if name.startswith(KEPT)}
         if "split" in values:
-            kept = {SPLIT: [split or None for split in strings(values["split"]).to_pylist()], **kept}
+            kept = {SPLIT: present(strings(values["split"])).to_pylist(), **kept}
         ids = strings(values["id"]).to_pylist() if "id" in values else [str(line) for line in lines]
         for place, (line, row_id, text, label) in enumerate(zip(lines, ids, texts, row_labels, strict=True)):
             counts.read += len(pairs)
@@ -483,13 +511,13 @@ def _labels(source: _Source, values: Columns, lines: pa.Array, labels: LabelColu
     if "label" not in values:
         return [None] * len(lines)
     if dataset is None or source.reads_labels:
-        return labels.json(values["label"], lines, source.unit)
+        return labels.json(values["label"], lines, source.unit, counts)
     classes, odd = renamed(values["label"], dataset.classes, dataset.unlabelled)
     for row in odd:
         counts.repair("unknown_label", f"{source.unit} {lines[row].as_py()}: {shown(classes[row])}")
     if not dataset.is_number:
         return classes
-    numbers = LabelColumn(dataset.label, "number").json(pa.array(classes, pa.large_string()), lines, source.unit)
+    numbers = LabelColumn(dataset.label, "number").json(pa.array(classes, pa.large_string()), lines, source.unit, counts)
     return [None if value is None else float(value) for value in numbers]
 
 

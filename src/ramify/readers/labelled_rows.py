@@ -1,24 +1,30 @@
-"""Nested records of SQuAD and SuperGLUE from Parquet with one row per question, as the Hugging Face hub has them.
+"""Nested records of SQuAD and SuperGLUE from tables with one row per question, as the Hugging Face hub has them: Parquet, or
+JSON lines that `datasets` writes.
 
 Consecutive rows about one text become one record in the layout of the publisher. A row is held until its record is complete.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from ramify.readers.base import ReadCounts, open_bytes
+from ramify.errors import shown
+from ramify.readers.base import ReadCounts, open_bytes, read_before
 from ramify.readers.columns import PARQUET, header, parquet_rows
-from ramify.readers.documents import documents
+from ramify.readers.documents import documents, listed
 from ramify.readers.json_fields import at
-from ramify.readers.values import objects
+from ramify.readers.records import LIST, is_json
+from ramify.readers.values import fields, objects
 
 Record = tuple[str, Any]
 """The place of a record, for messages, and its value."""
 Row = tuple[str, dict[str, Any]]
+Rows = Callable[..., Iterator[Row]]
+"""Gives the rows of a table from its beginning, or some of their columns."""
 
 COLUMNS = {
     "squad": ("title", "context", "question", "answers"),
@@ -26,13 +32,15 @@ COLUMNS = {
     "record": ("passage", "query", "answers", "entities"),
     "wsc": ("text", "span1_index", "span2_index", "span1_text", "span2_text"),
 }
-"""Shape of a data set -> the columns by which its Parquet files are recognised."""
+"""Shape of a data set -> the columns by which its tables are recognised."""
 
 NO_LABEL = -1
 
 
 def shape_of(path: Path, head: bytes) -> str | None:
-    """The shape of a Parquet file, by its columns; None for other tables."""
+    """The shape of a table in Parquet or JSON, by its columns; None for other tables."""
+    if not head.startswith(PARQUET) and not is_json(head):
+        return None
     try:
         names = header(path, head)
     except (pa.ArrowException, OSError):
@@ -41,10 +49,25 @@ def shape_of(path: Path, head: bytes) -> str | None:
 
 
 def records(path: Path, counts: ReadCounts, shape: str) -> Iterator[Record]:
-    """The records of a file: of Parquet, as `COLUMNS` describes it, or of JSON."""
+    """The records of a file: of a table, as `COLUMNS` describes it, or nested ones of JSON."""
     with open_bytes(path) as stream:
-        is_parquet = stream.peek(len(PARQUET)).startswith(PARQUET)
-    return _GATHER[shape](path) if is_parquet else documents(path, counts)
+        head = stream.read(1 << 16)
+    if head.startswith(PARQUET):
+        return _GATHER[shape](partial(parquet_rows, path))
+    if shape_of(path, head) != shape:
+        return documents(path, counts)
+    read_before(path)
+    return _GATHER[shape](lambda columns=None: _objects(path, counts if columns is None else ReadCounts()))
+
+
+def _objects(path: Path, counts: ReadCounts) -> Iterator[Row]:
+    for where, value in listed(path, counts):
+        inside = fields(value).get(LIST)
+        for row in inside if isinstance(inside, list) else [value]:
+            if isinstance(row, dict):
+                yield where, row
+            else:
+                counts.leave_out("not_a_post", f"{where}: {shown(row, 40)} is no row of a table")
 
 
 def _groups(rows: Iterable[Row], field: str) -> Iterator[tuple[Any, list[Row]]]:
@@ -52,26 +75,33 @@ def _groups(rows: Iterable[Row], field: str) -> Iterator[tuple[Any, list[Row]]]:
     return ((value, list(same)) for value, same in groupby(rows, key=lambda row: at(row[1], field)))
 
 
-def _squad(path: Path) -> Iterator[Record]:
+def _squad(rows: Rows) -> Iterator[Record]:
     """One record per article, in the order of the rows."""
     # The file as a whole says whether it is version 2.0, in which a question may have no answer.
-    version = "2.0" if any(not at(row, "answers.text") for _, row in parquet_rows(path, ["answers"])) else "1.1"
+    version = "2.0" if any(_answers(row) == [] for _, row in rows(["answers"])) else "1.1"
 
     def question(row: dict[str, Any]) -> dict[str, Any]:
-        texts, starts = (at(row, f"answers.{name}") or [] for name in ("text", "answer_start"))
-        answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
-        is_impossible = version == "2.0" and not texts
-        return {"id": row.get("id"), "question": row.get("question"), "is_impossible": is_impossible, "answers": answers}
+        asked, answers = {"id": row.get("id"), "question": row.get("question")}, _answers(row)
+        return asked if answers is None else {**asked, "is_impossible": answers == [], "answers": answers}
 
-    for title, about in _groups(parquet_rows(path), "title"):
+    for title, about in _groups(rows(), "title"):
         paragraphs = [
             {"context": context, "qas": [question(row) for _, row in asked]} for context, asked in _groups(about, "context")
         ]
         yield about[0][0], {"version": version, "data": [{"title": title, "paragraphs": paragraphs}]}
 
 
-def _multirc(path: Path) -> Iterator[Record]:
-    for number, about in _groups(parquet_rows(path), "idx.paragraph"):
+def _answers(row: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The answers to a question as the publisher writes them. None: they are secret."""
+    answers = row.get("answers")
+    if isinstance(answers, dict):
+        texts, starts = (answers.get(name) or [] for name in ("text", "answer_start"))
+        return [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+    return [answer if isinstance(answer, dict) else {} for answer in answers] if isinstance(answers, list) else None
+
+
+def _multirc(rows: Rows) -> Iterator[Record]:
+    for number, about in _groups(rows(), "idx.paragraph"):
         questions = []
         for place, asked in _groups(about, "idx.question"):
             answers = [{"text": row.get("answer"), "idx": at(row, "idx.answer"), "label": _label(row)} for _, row in asked]
@@ -80,8 +110,8 @@ def _multirc(path: Path) -> Iterator[Record]:
         yield where, {"idx": number, "passage": {"text": first.get("paragraph"), "questions": questions}}
 
 
-def _record(path: Path) -> Iterator[Record]:
-    for number, about in _groups(parquet_rows(path), "idx.passage"):
+def _record(rows: Rows) -> Iterator[Record]:
+    for number, about in _groups(rows(), "idx.passage"):
         queries = []
         for _, row in about:
             right = [span for span in _spans(row) if span["text"] in (row.get("answers") or [])]
@@ -106,8 +136,8 @@ def _spans(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"text": text, "start": start, "end": start + len(text) - 1} for text, start in entities]
 
 
-def _wsc(path: Path) -> Iterator[Record]:
-    for where, row in parquet_rows(path):
+def _wsc(rows: Rows) -> Iterator[Record]:
+    for where, row in rows():
         yield where, {**row, "target": {name: row.get(name) for name in COLUMNS["wsc"][1:]}, "label": _label(row)}
 
 
@@ -115,7 +145,7 @@ def _label(row: dict[str, Any]) -> Any:
     return None if row.get("label") == NO_LABEL else row.get("label")
 
 
-_GATHER: dict[str, Callable[[Path], Iterator[Record]]] = {
+_GATHER: dict[str, Callable[[Rows], Iterator[Record]]] = {
     "squad": _squad,
     "multirc": _multirc,
     "record": _record,

@@ -9,15 +9,26 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ramify.errors import RamifyError, shown
-from ramify.readers.base import ReadCounts, pc, read_before
-from ramify.readers.columns import LINE, Columns, decoded, strings, structured
+from ramify.readers.base import ReadCounts, bad_option, pc, read_before
+from ramify.readers.columns import LINE, MISSING, Columns, among, decoded, present, strings, structured, without_decimals
 
 LabelType = Literal["auto", "category", "number"]
+
+Missing = Literal["marks", "empty"]
+"""The labels that are missing: `columns.MISSING`, or empty ones only."""
 
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*|\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """Texts that are numbers. A number with leading zeros is an identifier."""
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_WITH_COMMAS = re.compile(r"[+-]?\d+(,\d+|(,\d{3})+)", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 _MAX_DIGITS = 400
+_EXACT = 1 << 53
+"""Whole numbers below are exact as floats."""
+
+_SEPARATORS = "|;,"
+_MOST_TEXTS = 1000
+"""Columns with more different texts are not searched for labels that are joined."""
 
 
 def number(text: str) -> int | float | None:
@@ -31,31 +42,46 @@ def number(text: str) -> int | float | None:
 class LabelColumn:
     """Labels of one column, in any number of files, as JSON values.
 
-    `see` is called for all values first, unless `label_type` is given. If all are numbers, labels are numbers; if none is, they
-    are strings (or true and false, where the file has such values). Lists and objects stay as they are. Raises `RamifyError`
-    for a column with values of two of these kinds.
+    `see` is called for all values first. If all are numbers, labels are numbers (whole ones even where they are written as
+    floats); if none is, they are strings (or true and false, where the file has such values). Lists and objects stay as they
+    are. Raises `RamifyError` for a column with values of two of these kinds.
+
+    A comma in a number is a decimal comma, unless all commas of the column stand as between thousands (1,250). `separator`
+    parts each label into a list.
     """
 
-    def __init__(self, name: str, label_type: LabelType) -> None:
+    def __init__(self, name: str, label_type: LabelType, *, separator: str | None = None, missing: Missing = "marks") -> None:
+        if separator is not None and not separator.strip():
+            raise bad_option("separator", "the characters between the labels of a list", separator)
         self.type = label_type
-        self._name = name
+        self._name, self._separator = name, separator
+        self._missing: Missing = missing
         self._seen: dict[Literal["structure", "single", "number", "category"], tuple[pa.Scalar, str]] = {}
         """Kind of values -> the first one, and its place."""
-        self._fraction = False
+        self._is_surveyed = self._has_fractions = self._has_decimal_commas = self._has_fractions_with_commas = False
+        self._texts: set[str] = set()
 
     def see(self, values: pa.Array, lines: pa.Array, where: str) -> None:
         """Look at some values. `where` begins the description of a place, which ends with the number in `lines`."""
+        self._is_surveyed = True
+        values = self._plain(values)
         self._see_structure(values, lines, where)
         if pa.types.is_nested(values.type):
             return
-        values = _plain(values)
-        is_number = _is_number(values)
+        different = pc.unique(values).drop_null().to_pylist()
+        if len(self._texts) <= _MOST_TEXTS:
+            self._texts.update(value for value in different if isinstance(value, str))
+        if self.type == "category":
+            return
+        is_number = _is_number(values, different)
         self._see("number", values, is_number, lines, where)
         self._see("category", values, pc.and_(values.is_valid(), pc.invert(is_number)), lines, where)
-        if not self._fraction and "number" in self._seen:
-            # The spelling decides, as it does in `number`.
-            numbers = pc.unique(values.filter(is_number)).to_pylist()
-            self._fraction = any(isinstance(_as_number(value), float) for value in numbers)
+        for value in different:
+            if _has_comma(value):
+                self._has_decimal_commas |= not _THOUSANDS.fullmatch(value)
+                self._has_fractions_with_commas |= bool(value.rpartition(",")[2].strip("0"))
+            elif (label := _as_number(value)) is not None:
+                self._has_fractions |= not _is_whole(label)
         if "number" in self._seen and "category" in self._seen:
             numeric, its_place = self._seen["number"]
             text, place = self._seen["category"]
@@ -80,27 +106,79 @@ class LabelColumn:
             raise RamifyError(f"{what}, but that of {place} is not. Write lists or objects in all rows, or in none.")
 
     def _no_number(self, value: Any, place: str, other: str = "") -> RamifyError:
+        mark = next((mark for mark in _SEPARATORS if mark in str(value)), "")
         return RamifyError(
             f"{place}: the label {shown(value)} of the column {self._name!r} is not a number{other}. Correct "
-            f"{'one of them' if other else 'it'}, or read all labels as text with --option label_type=category."
+            f"{'one of them' if other else 'it'}, or read all labels as text with --option label_type=category"
+            f"{f', or as lists with --option separator={mark!r}' if mark else ''}."
         )
 
-    def json(self, values: pa.Array, lines: pa.Array, where: str) -> list[Any]:
-        """The labels as JSON values; None for an empty one. Raises `RamifyError` for one that is not of the column's type."""
+    def json(self, values: pa.Array, lines: pa.Array, where: str, counts: ReadCounts) -> list[Any]:
+        """The labels as JSON values; None for a missing one. Raises `RamifyError` for one that is not of the column's type."""
+        if not self._is_surveyed:
+            self.see(values, lines, where)
+        self._say(values, lines, where, counts)
+        values = self._plain(values)
         self._see_structure(values, lines, where)
         if pa.types.is_nested(values.type):
             return structured(values)
-        if self.type == "auto" and not self._seen.keys() & {"number", "category"}:
-            self.see(values, lines, where)
-        values = _plain(values)
         if self.type == "category" or (self.type == "auto" and "number" not in self._seen):
             return values.to_pylist() if pa.types.is_boolean(values.type) else strings(values).to_pylist()
         items = values.to_pylist()
-        labels = [_as_number(value) for value in items]
+        labels = [self._number(value) for value in items]
         for place, (label, value) in enumerate(zip(labels, items, strict=True)):
             if label is None and value is not None:
                 raise self._no_number(value, f"{where} {lines[place].as_py()}")
-        return [float(label) if self._fraction and label is not None else label for label in labels]
+        has_fractions = self._has_fractions or (self._has_decimal_commas and self._has_fractions_with_commas)
+        return [
+            label if label is None else float(label) if has_fractions or not _is_whole(label) else int(label)
+            for label in labels
+        ]
+
+    def _plain(self, values: pa.Array) -> pa.Array:
+        values = _plain(values, self._missing)
+        if self._separator is None or pa.types.is_nested(values.type):
+            return values
+        texts = strings(values).to_pylist()
+        parts = [text and [part.strip() for part in text.split(self._separator) if part.strip()] for text in texts]
+        return pa.array([part or None for part in parts], pa.list_(pa.large_string()))
+
+    def _number(self, value: Any) -> int | float | None:
+        """The number that a value is or spells."""
+        if _has_comma(value):
+            return number(value.replace(",", "." if self._has_decimal_commas else ""))
+        return _as_number(value)
+
+    def _say(self, values: pa.Array, lines: pa.Array, where: str, counts: ReadCounts) -> None:
+        """Count the labels that are read as something else than they may be."""
+        values = _flat(values)
+        if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+            return
+        texts = pc.utf8_trim_whitespace(strings(values))
+        remarks = {text: said for text in pc.unique(texts).drop_null().to_pylist() if (said := self._remark(text))}
+        for row in pc.indices_nonzero(among(texts, list(remarks))).to_pylist():
+            reason, remark = remarks[text := texts[row].as_py()]
+            counts.repair(reason, f"{where} {lines[row].as_py()}: the label {shown(text)} {remark}")
+
+    def _remark(self, text: str) -> tuple[str, str] | None:
+        """The reason and the words with which a label is counted."""
+        if text in MISSING[1:] and self._missing == "marks":
+            return "missing_label", "is read as a missing one; --option missing=empty keeps it"
+        if self._separator is not None:
+            return None
+        if self.type != "category" and _has_comma(text):
+            others = "--option label_type=category keeps it as text, and --option separator=, parts a list"
+            return "number_with_comma", f"is read as the number {self._number(text)}; {others}"
+        if joined := self._joined(text):
+            return "joined_label", f"is one label, and {joined[0]!r} is another; --option separator={joined[1]!r} parts it"
+        return None
+
+    def _joined(self, text: str) -> tuple[str, str] | None:
+        """Another label that is a part of a label, and the separator."""
+        if len(self._texts) > _MOST_TEXTS:
+            return None
+        parts = ((part.strip(), mark) for mark in _SEPARATORS if mark in text for part in text.split(mark))
+        return next((part for part in parts if part[0] in self._texts), None)
 
 
 def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: str) -> None:
@@ -111,24 +189,37 @@ def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: st
             labels.see(decoded(batch["label"], path, 1, ReadCounts()), batch[LINE], where)
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    """The values without dictionaries and decimals; empty texts and NaN are null."""
-    if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary_decode()
+def _flat(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values
+
+
+def _plain(values: pa.Array, missing: Missing = "marks") -> pa.Array:
+    """The values without dictionaries and decimals, and with null for a missing one."""
+    values = _flat(values)
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.float64())
     if pa.types.is_floating(values.type):
         return pc.if_else(pc.is_nan(values), None, values)
-    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
         return values
     texts = pc.utf8_trim_whitespace(strings(values))
-    return pc.if_else(pc.equal(texts, ""), None, texts)
+    return present(texts) if missing == "marks" else pc.if_else(pc.equal(texts, ""), None, texts)
 
 
-def _is_number(values: pa.Array) -> pa.Array:
+def _is_number(values: pa.Array, different: Sequence[Any]) -> pa.Array:
     """[value]: whether it is a number; False for null."""
-    numbers = [value for value in pc.unique(values).to_pylist() if _as_number(value) is not None]
+    numbers = [value for value in different if _has_comma(value) or _as_number(value) is not None]
     return pc.is_in(values, pa.array(numbers, values.type))
+
+
+def _has_comma(value: Any) -> bool:
+    """Whether a label is a number with commas, decimal ones or those between thousands."""
+    return isinstance(value, str) and _WITH_COMMAS.fullmatch(value) is not None
+
+
+def _is_whole(value: float) -> bool:
+    """Whether a number is a whole one, which may be written as a float."""
+    return isinstance(value, int) or (value.is_integer() and abs(value) < _EXACT)
 
 
 def _as_number(value: Any) -> int | float | None:
@@ -140,9 +231,9 @@ def _as_number(value: Any) -> int | float | None:
 def renamed(values: pa.Array, names: Mapping[str, Any], unlabelled: Sequence[str]) -> tuple[list[Any], list[int]]:
     """The names of classes in place of their numbers, and the rows of labels that are not classes, which remain as they are.
 
-    Values in `unlabelled` and empty ones are None.
+    Values in `unlabelled` and missing ones are None.
     """
-    texts = strings(_plain(values)).to_pylist()
+    texts = without_decimals(strings(_plain(values))).to_pylist()
     labels = [None if text is None or text in unlabelled else names.get(text, text) for text in texts]
     known = {*names.values()}
     return labels, [row for row, label in enumerate(labels) if label is not None and label not in known] if names else []

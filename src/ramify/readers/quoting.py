@@ -4,11 +4,12 @@ import csv
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ramify.errors import RamifyError
-from ramify.readers.base import ReadCounts, lines, open_bytes, read_before
-from ramify.readers.columns import PARQUET, delimiter_of
+from ramify.readers.base import BLOCK_BYTES, ReadCounts, lines, open_bytes, read_before
+from ramify.readers.columns import PARQUET, delimiter_of, open_delimited
 
 MARK = '"'
 MAX_FIELD = 16 << 20
@@ -20,7 +21,6 @@ class _Plain:
 
     rows: int = 0
     bad_rows: int = 0
-    has_marks: bool = False
     # Column -> its fields between quotation marks; and those of them that no writer has to quote.
     quoted: Counter[int] = field(default_factory=Counter)
     needless: Counter[int] = field(default_factory=Counter)
@@ -38,18 +38,22 @@ def quote_of_tabs(path: Path, delimiter: str | None) -> str:
 def detect_quote(path: Path, delimiter: str) -> str:
     """The quotation mark of a delimited table, or "" if marks are text.
 
-    Marks are text if every line is a row of the right width, unless all quoted fields are well-formed and quoting explains
-    them. Raises `RamifyError` for a comma-separated table with a stray mark, in which neither reading fits.
+    A table that is well-formed with quoting has quoting, unless tabs separate its columns. Otherwise, marks are text if every
+    line is a row of the right width. Raises `RamifyError` for a comma-separated table with a stray mark, in which neither
+    reading fits.
     """
     read_before(path)
-    plain = _plain(path, delimiter)
-    if not plain.has_marks:
+    if not _has_marks(path):
         return ""
     rows, bad_rows, fault = _quoted(path, delimiter)
-    if fault is None and not bad_rows and (plain.bad_rows or rows == plain.rows):
+    is_well_formed = fault is None and not bad_rows
+    if is_well_formed and delimiter != "\t":
+        return MARK
+    plain = _plain(path, delimiter)
+    if is_well_formed and (plain.bad_rows or rows == plain.rows):
         # Tabs cannot occur in a field of a table without quoting, so its writers quote nothing. A sentence in quotation marks
         # is no reason to assume quoting, unless the whole column is quoted.
-        by_choice = delimiter == "\t" and any(plain.quoted[column] < plain.rows - 1 for column in plain.needless)
+        by_choice = any(plain.quoted[column] < plain.rows - 1 for column in plain.needless)
         return "" if by_choice and not plain.bad_rows else MARK
     if not plain.bad_rows or (delimiter == "\t" and fault is not None):
         return ""
@@ -61,9 +65,14 @@ def detect_quote(path: Path, delimiter: str) -> str:
     )
 
 
+def _has_marks(path: Path) -> bool:
+    with open_bytes(path) as stream:
+        return any(MARK.encode() in block for block in iter(partial(stream.read, BLOCK_BYTES), b""))
+
+
 def _lines(path: Path) -> Iterator[str]:
     """The lines with their ends. The delimiter and the mark are ASCII, so any single-byte encoding shows them."""
-    with open_bytes(path) as stream:
+    with open_delimited(path) as stream:
         for block in lines(stream, ReadCounts(), path):
             yield from (line.decode("latin-1") + "\n" for line in block)
 
@@ -79,7 +88,6 @@ def _plain(path: Path, delimiter: str) -> _Plain:
         plain.rows += 1
         plain.bad_rows += count != width
         if MARK in line:
-            plain.has_marks = True
             for column, value in enumerate(line.split(delimiter)) if plain.rows > 1 else ():
                 if len(value) > 1 and value[0] == value[-1] == MARK:
                     plain.quoted[column] += 1

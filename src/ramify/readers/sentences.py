@@ -5,6 +5,8 @@ from typing import Any
 
 import sentencex
 
+from ramify.readers.languages import abbreviations
+
 _sentencex: Any = sentencex
 
 # Sentencex never divides a quotation or a parenthesis, and takes a dash for part of the word after it.
@@ -12,6 +14,7 @@ _QUOTES = str.maketrans(dict.fromkeys('“”„«»"‘—', " "))
 _PARENTHESIS = re.compile(r"(?:^|(?<=[.!?…”’\"] ))\(([^()]*)\)")
 # An apostrophe may begin a word, as in ’Tis.
 _OPENING = re.compile(r"(?:(?<=\s)[’'\"]|[“‘„«(\[\s])*\Z")
+_OPENED = "“‘„«»([—–-’'\""
 _CLOSING = re.compile(r"[”»)\]…]|[’'](?=[\s”»)\]]|$)")
 _FOLLOWING = re.compile(r"\s*(?P<dash>[—–]?)\W*(?P<letter>\w)")
 # Abbreviations to sentencex, but words if a sentence begins after them.
@@ -43,12 +46,21 @@ def sentences(text: str, language: str = "en") -> list[str]:
         following = _FOLLOWING.match(text, end)
         if end <= start or following is None or following["letter"].islower() or following["dash"]:
             continue
+        if text[end - 1] == "." and _is_abbreviation(text, start, end, language):
+            continue
         if language == "en" and text[end - 1] in '”’"' and _SPEAKER.match(text, following.start("letter")):
             continue
         pieces.append(text[start:end].strip())
         start = end
     pieces.append(text[start:].strip())
     return pieces
+
+
+def _is_abbreviation(text: str, start: int, end: int, language: str) -> bool:
+    """Whether the full stop at `end` belongs to an abbreviation that sentencex does not know, or to an initial: M. Oak."""
+    word = text[max(text.rfind(" ", start, end) + 1, start) : end].lstrip(_OPENED)
+    is_initial = language != "en" and len(word) == 2 and word[0].isupper()
+    return is_initial or word in abbreviations(language)
 
 
 def _hidden(word: re.Match[str]) -> str:

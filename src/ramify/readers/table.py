@@ -41,7 +41,7 @@ from ramify.readers.columns import (
     strings,
 )
 from ramify.readers.dates import DateOrder, First
-from ramify.readers.labels import LabelColumn, LabelType, survey
+from ramify.readers.labels import LabelColumn, LabelType, Missing, survey
 from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
@@ -138,23 +138,26 @@ def read(
     entities: Entities = "numeric",
     dates: First = "auto",
     label_type: LabelType = "auto",
+    separator: str | None = None,
+    missing: Missing = "marks",
 ) -> Iterator[pa.RecordBatch]:
     """Read tables of posts.
 
     `columns`: canonical name -> name in the table. `delimiter`: default, the most frequent of the known ones in the first line.
     `quote=""`: quotation marks are plain text; by default, the whole file decides if its columns have tabs between them.
     `entities`: the HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252. `dates`: which
-    number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text.
+    number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text,
+    `separator` parts labels into lists, and `missing=empty` takes labels such as NA for labels.
     """
     check(LAYOUT, columns, delimiter, MARK if quote is None else quote)
     columns = columns or {}
-    labels = LabelColumn(columns.get("label", "label"), label_type)
+    labels = LabelColumn(columns.get("label", "label"), label_type, separator=separator, missing=missing)
     names = {path: names_of(path) for path in list_files(paths)}
     layouts = {path: REDDIT if _is_reddit(column_names, columns) else LAYOUT for path, column_names in names.items()}
     quotes = {path: quote_of_tabs(path, delimiter) if quote is None else quote for path in names}
     chosen = {ours: theirs for ours, theirs in columns.items() if ours == "label"}
     for path, layout in layouts.items():
-        if label_type == "auto" and (chosen or "label" in layout.known(names[path])):
+        if chosen or "label" in layout.known(names[path]):
             label_batches = batches(path, ReadCounts(), layout.only("label"), chosen, delimiter, quotes[path])
             survey(labels, label_batches, path, f"{path}, row")
     treeless = [
@@ -173,7 +176,7 @@ def read(
             lines = batch.pop(LINE)
             label = pa.nulls(len(lines), pa.string())
             if "label" in batch:
-                label = _as_json(labels.json(decoded(batch.pop("label"), path, row, counts), lines, f"{path}, row"))
+                label = _as_json(labels.json(decoded(batch.pop("label"), path, row, counts), lines, f"{path}, row", counts))
             values = spelled(batch, path, row, counts, order)
             if layout is REDDIT:
                 yield from _reddit_posts(values, label, lines, path, policy, counts)

@@ -18,7 +18,7 @@ from ramify.metrics.metric import Metric
 from ramify.nn.precision import autocast
 from ramify.registry import MODELS, TASKS, model_name, task_name
 from ramify.runs.sections import Section, Spans
-from ramify.runs.settings import set_fields
+from ramify.runs.settings import Texts, set_fields
 from ramify.tasks.base import Task
 from ramify.tokenizer import UnknownTokens
 from ramify.training.checkpoints import Progress
@@ -79,10 +79,9 @@ class Prepared(ABC):
         """The amount of training data, and the share of it that the longest text cuts, for the terminal before training."""
 
     def notes(self) -> list[str]:
-        """Facts about the model for users, before training: whether one that starts from another library's checkpoint
-        can be saved in that form."""
-        sources = self.run.weight_sources
-        if not hub.has_foreign_form(self.run.model) or not sources or any(hub.saved_config(source) for source in sources):
+        """Facts for users before training: the reason why a model whose kind has another library's form cannot be saved in
+        it, and settings that the data have changed."""
+        if not hub.has_foreign_form(self.run.model):
             return []
         try:
             hub.foreign_files(self.pipeline())
@@ -189,22 +188,23 @@ class Run(ABC):
         self.check_settings(settings)
         run = self.sized(settings.get("init", ""))
         run_settings: dict[str, tuple[str, str]] = {}
-        stages: list[dict[str, tuple[str, str]]] = [{} for _ in run.stages]
+        changes: list[dict[str, tuple[str, str]]] = [{} for _ in run.stages]
         for key, text in settings.items():
             head, _, rest = key.partition(".")
             if key in ("recipe", "data"):
                 raise RamifyError(f"--set {key}={text} cannot change the {key} of a run. Name it in the command itself.")
             if head == "train":
-                for stage in stages:
+                for stage in changes:
                     stage[rest] = (text, key)
             elif head == "stages":
                 number, _, name = rest.partition(".")
-                if not number.isdigit() or int(number) >= len(run.stages):
+                if not number.isdigit() or int(number) >= len(changes):
                     raise RamifyError(f"--set {key} names no stage of the run, which has {len(run.stages)}, counted from 0.")
-                stages[int(number)][name] = (text, key)
+                changes[int(number)][name] = (text, key)
             else:
                 run_settings[key] = (text, key)
-        return set_fields(replace(run, stages=tuple(map(set_fields, run.stages, stages))), run_settings)
+        stages = tuple(map(set_fields, run.stages, map(_with_one_length, changes)))
+        return set_fields(replace(run, stages=stages), run_settings)
 
     def to_json(self) -> dict[str, Any]:
         """The settings. Model and task carry their registered names."""
@@ -281,6 +281,14 @@ class Run(ABC):
     @abstractmethod
     def next_command(self, out: Path, store: Store) -> str:
         """The `ramify` command to suggest after training."""
+
+
+def _with_one_length(settings: Texts) -> Texts:
+    """Settings of a stage, in which a length in updates replaces one in epochs, and the other way round."""
+    for name, other, none in (("steps", "epochs", "null"), ("epochs", "steps", "0")):
+        if name in settings and other not in settings and settings[name][0].lower() not in ("0", "null", "none"):
+            return {**settings, other: (none, settings[name][1])}
+    return settings
 
 
 def _unnamed(record: Mapping[str, Any]) -> dict[str, Any]:

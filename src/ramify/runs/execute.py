@@ -5,7 +5,8 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,8 @@ from ramify.files import check_format, make_folder, read_json, write_text
 from ramify.models import hf
 from ramify.runs.base import RUN_FILE, SAMPLES, Prepared, Run
 from ramify.tokenizer import ROLES_FILE, TOKENIZER
-from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress
+from ramify.training.checkpoints import BEST, CHECKPOINTS, Progress, newest_progress
+from ramify.training.config import TrainConfig
 from ramify.training.metrics_log import METRICS
 from ramify.training.process import locked, own_device
 from ramify.training.trainer import Trainer
@@ -86,8 +88,8 @@ def execute(
     """Train a run in the folder `out` and save its best model there, for `ramify.load`.
 
     The first process calls `begin` before the first step, and every process calls `report` after each step.
-    If training is interrupted, `out` holds a checkpoint and no config.json. Raises `RamifyError` if `out` holds another run, or
-    any run without `resume`.
+    If training is interrupted, `out` holds a checkpoint and no config.json. A resumed run may be longer than before, and one
+    that has ended goes on. Raises `RamifyError` if `out` holds another run, or any run without `resume`.
     """
     with locked(out):
         return _execute(run, out, resume, begin, report, cpu)
@@ -101,17 +103,13 @@ def _execute(
     report: Callable[[dict[str, Any]], None] | None,
     cpu: bool,
 ) -> tuple[Prepared, Progress]:
-    before: dict[str, Any] | None = None
+    before, saved = None, run
     if resume and (out / RUN_FILE).exists():
         before = read_record(out)
         if before["kind"] != run.name:
             raise RamifyError(f"--out {out} holds a run of kind {before['kind']}, not {run.name}. Choose another --out.")
-        saved, asked = (settings.normalized() for settings in (run.from_json(before["run"]), run))
-        different = [name for name in vars(run) if getattr(saved, name) != getattr(asked, name)]
-        if different:
-            raise RamifyError(
-                f"--out {out} was started with other settings ({', '.join(different)}). Resume it with the same command."
-            )
+        saved = run.from_json(before["run"])
+        _check_same_settings(saved.normalized(), run.normalized(), out)
     elif (out / RUN_FILE).exists():
         raise RamifyError(f"--out {out} already holds a run. Add --resume to continue it, or choose another --out.")
     else:
@@ -124,6 +122,8 @@ def _execute(
     here = environment() | {"processes": trainer.accelerator.num_processes}
     if before is not None:
         _check_same(before, prepared, here, out)
+        if saved.stages != run.stages:
+            run = _lengthened(saved, run, prepared.run.stages, trainer, out)
     if trainer.accelerator.is_main_process:
         make_folder(out)
         record = {
@@ -153,6 +153,56 @@ def _execute(
         trainer.load_chosen()
         hub.save(prepared.pipeline(), out)
     return prepared, progress
+
+
+LENGTHS = ("steps", "epochs", "target_tokens")
+"""The settings of a stage that define its length. They may differ when a run is resumed."""
+
+
+def _check_same_settings(saved: Run, asked: Run, out: Path) -> None:
+    """Raise unless a run differs from the one that `out` was started with in the length of stages alone."""
+    different = [name for name in vars(asked) if name != "stages" and getattr(saved, name) != getattr(asked, name)]
+    if len(saved.stages) != len(asked.stages):
+        different.append("stages")
+    else:
+        pairs = enumerate(zip(saved.stages, asked.stages, strict=True))
+        different += [
+            f"stages.{number}.{name} was {old[name]}"
+            for number, (old, new) in ((number, (vars(old), vars(new))) for number, (old, new) in pairs)
+            for name in old
+            if name not in LENGTHS and old[name] != new[name]
+        ]
+    if different:
+        raise RamifyError(
+            f"--out {out} was started with other settings ({', '.join(different)}). Resume it with the same command; only the "
+            "length of a stage may be another."
+        )
+
+
+def _lengthened(saved: Run, asked: Run, stages: Sequence[TrainConfig], trainer: Trainer, out: Path) -> Run:
+    """The run with the lengths that are asked for, but for stages that have ended before others. `stages` are all of its
+    stages. Warns of what depends on the length. Raises `RamifyError` for a stage that would end before the updates it has."""
+    progress = newest_progress(out) or Progress()
+    # Several stages may share settings.
+    current = next(number for number, stage in enumerate(asked.stages) if stage is stages[min(progress.stage, len(stages) - 1)])
+    if ended := [number for number in range(current) if asked.stages[number] != saved.stages[number]]:
+        trainer.warn(f"stages.{ended[-1]} has ended, so its length stays as it was. stages.{current} goes on.")
+    old, new, taken = saved.stages[current], asked.stages[current], progress.step - progress.first_step
+    for name, done in (("steps", taken), ("target_tokens", progress.target_tokens - progress.first_tokens)):
+        if 0 < getattr(new, name) < min(done, getattr(old, name) or done):
+            raise RamifyError(
+                f"train.{name}={getattr(new, name)} is below the {done:,} that {out} has behind it. Set it to {done} or more."
+            )
+    if old != new and taken and new.follows_length:
+        trainer.warn(
+            f"stages.{current} has another length than in its first {counted(taken, 'update')}. The learning rate "
+            f"(train.schedule={new.schedule}, train.warmup={new.warmup:g}) follows the share of the stage that is done, and "
+            "goes on where it would be in a stage of the new length."
+        )
+    if trainer.accelerator.is_main_process:
+        # It marks a finished run.
+        (out / hub.CONFIG).unlink(missing_ok=True)
+    return replace(asked, stages=(*saved.stages[:current], *asked.stages[current:]))
 
 
 def read_record(out: Path) -> dict[str, Any]:

@@ -102,8 +102,14 @@ class SpanQA(DownstreamTask):
         if config.null == "auto":
             raise ValueError("task.null=auto is resolved by `SpanQAConfig.for_data`")
         layout = tokenizer.layout(input.layout, backbone.config.vocab_size)
-        # A state that has read nothing but itself cannot say that there is no answer.
-        first = layout.before and backbone.vector_read != "last"
+        if not layout.num_special and config.null != "none":
+            raise RamifyError(
+                f"task.null={config.null} needs a special token that stands for rows without the answer, but input.layout="
+                f"{input.layout} has none. Choose another layout, such as input.layout=bert, or leave out questions without an "
+                "answer and set task.null=none."
+            )
+        # A state that has read nothing but itself cannot say that there is no answer. A question's token is never an answer.
+        first = not layout.num_special or (layout.before and backbone.vector_read != "last")
         self.collator = QuestionCollator(layout, input, "first" if first else "last")
         conditional = config.end == "conditional"
         self.output = nn.Linear(self.dim, 1 if conditional else 2)

@@ -159,6 +159,16 @@ def newest_checkpoint(
     return None
 
 
+def newest_progress(out: Path) -> Progress | None:
+    """The counters of the newest checkpoint whose counters are whole; None if there is none."""
+    for folder in reversed(_folders(out)):
+        try:
+            return _counters(folder)[0]
+        except DamagedError:
+            continue
+    return None
+
+
 def mean_weights(out: Path, number: int, buffers: Collection[str], *, after: int) -> tuple[list[int], dict[str, Tensor]]:
     """The steps of the last `number` checkpoints later than step `after`, and the mean of their weights. The `buffers`, such as
     queues, come from the last. Raises `RamifyError` if one is damaged."""

@@ -9,7 +9,7 @@ from typing import Literal
 from ramify.config import check_choice, check_fields
 from ramify.errors import RamifyError
 from ramify.training.optimizers import OPTIMIZERS, OptimizerSettings
-from ramify.training.schedules import SCHEDULES, ScheduleSettings
+from ramify.training.schedules import SCHEDULES, ScheduleSettings, schedule
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
     """Number of micro-batches per update and rank."""
     lr: float = 5e-4
     warmup: float = 0.1
-    """Share of the stage over which the learning rate rises."""
+    """Share of the stage over which the learning rate rises. The first of n updates has 1/n of it."""
     schedule: str = "linear"
     """Learning rate after the warm-up. linear, cosine: decays to zero. constant: stays. epochs: divided by 1 + `epoch_decay` ×
     epochs done. noam: falls with the inverse square root of the updates (Vaswani et al. 2017, equation 3). slanted_triangle:
@@ -213,6 +213,13 @@ class TrainConfig(OptimizerSettings, ScheduleSettings):
                 f"train.average={self.average} needs as many checkpoints, but train.steps={self.steps} and "
                 f"train.checkpoint_every={self.checkpoint_every} give {written}. Lower train.checkpoint_every or train.average."
             )
+
+    @property
+    def follows_length(self) -> bool:
+        """Whether a learning rate depends on the length of the stage."""
+        phases = (self, *(self.of_phase(phase.name) for phase in self.phases))
+        shares = (0.0, 0.5 * self.warmup, self.warmup, 0.5, 1.0)
+        return any(len({schedule(phase, share, share) for share in shares}) > 1 for phase in phases)
 
     def phase(self, name: str) -> PhaseSettings:
         """The settings of a phase; empty ones if it has no entry in `phases`."""

@@ -31,11 +31,12 @@ class PhaseOptimizer:
         self.held: tuple[str, ...] = ()
         """The beginnings of the names of parameters that do not learn yet."""
 
-    def set_rate(self, share: float, epoch: int) -> None:
-        """Set the learning rate that holds after this share of the stage and this many epochs."""
-        self.rate = self.config.lr * schedule(self.config, share, epoch)
+    def set_rate(self, before: float, share: float, epoch: int) -> None:
+        """Set the learning rate of the update that takes the stage from one share to the next, after so many epochs."""
+        factor = schedule(self.config, before, share, epoch)
+        self.rate = self.config.lr * factor
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.lr * group["scale"] * schedule(self.config, share, epoch)
+            group["lr"] = self.config.lr * group["scale"] * factor
 
     def let_learn(self, learns: bool) -> None:
         """Let the phase's parameters take gradients, apart from those that do not learn yet."""

@@ -15,8 +15,8 @@ class ScheduleSettings(ABC):
 
 
 def _rise(config: ScheduleSettings, share: float) -> float:
-    """The factor during a linear warm-up."""
-    return min(1.0, max(share, 1e-4) / config.warmup)
+    """The factor during a linear warm-up, whose first update is number 1."""
+    return min(1.0, share / config.warmup)
 
 
 def _rest(config: ScheduleSettings, share: float) -> float:
@@ -24,34 +24,34 @@ def _rest(config: ScheduleSettings, share: float) -> float:
     return (share - config.warmup) / max(1e-9, 1 - config.warmup)
 
 
-def _linear(config: ScheduleSettings, share: float, epoch: int) -> float:
-    return _rise(config, share) if share < config.warmup else 1 - _rest(config, share)
+def _linear(config: ScheduleSettings, before: float, share: float, epoch: int) -> float:
+    return _rise(config, share) if before < config.warmup else 1 - _rest(config, before)
 
 
-def _cosine(config: ScheduleSettings, share: float, epoch: int) -> float:
-    return _rise(config, share) if share < config.warmup else 0.5 * (1 + math.cos(math.pi * _rest(config, share)))
+def _cosine(config: ScheduleSettings, before: float, share: float, epoch: int) -> float:
+    return _rise(config, share) if before < config.warmup else 0.5 * (1 + math.cos(math.pi * _rest(config, before)))
 
 
-def _constant(config: ScheduleSettings, share: float, epoch: int) -> float:
-    return _rise(config, share) if share < config.warmup else 1.0
+def _constant(config: ScheduleSettings, before: float, share: float, epoch: int) -> float:
+    return _rise(config, share) if before < config.warmup else 1.0
 
 
-def _epochs(config: ScheduleSettings, share: float, epoch: int) -> float:
-    return _rise(config, share) if share < config.warmup else 1 / (1 + config.epoch_decay * epoch)
+def _epochs(config: ScheduleSettings, before: float, share: float, epoch: int) -> float:
+    return _rise(config, share) if before < config.warmup else 1 / (1 + config.epoch_decay * epoch)
 
 
-def _noam(config: ScheduleSettings, share: float, epoch: int) -> float:
+def _noam(config: ScheduleSettings, before: float, share: float, epoch: int) -> float:
     """Vaswani et al. 2017, equation 3, divided by its highest value."""
     return _rise(config, share) if share < config.warmup else math.sqrt(config.warmup / share)
 
 
-def _slanted_triangle(config: ScheduleSettings, share: float, epoch: int) -> float:
+def _slanted_triangle(config: ScheduleSettings, before: float, share: float, epoch: int) -> float:
     """Howard and Ruder 2018, equation 3."""
-    height = share / config.warmup if share < config.warmup else 1 - _rest(config, share)
+    height = before / config.warmup if before < config.warmup else 1 - _rest(config, before)
     return (1 + height * (config.slant_ratio - 1)) / config.slant_ratio
 
 
-SCHEDULES: dict[str, Callable[[ScheduleSettings, float, int], float]] = {
+SCHEDULES: dict[str, Callable[[ScheduleSettings, float, float, int], float]] = {
     "linear": _linear,
     "cosine": _cosine,
     "constant": _constant,
@@ -59,9 +59,11 @@ SCHEDULES: dict[str, Callable[[ScheduleSettings, float, int], float]] = {
     "noam": _noam,
     "slanted_triangle": _slanted_triangle,
 }
-"""The factor of the learning rate, given the settings, the share of the stage that is done, and the number of epochs done."""
+"""The factor of the learning rate of an update, given the settings, the share of the stage that is done before the update and
+with it, and the number of epochs done. A decay reads the first, so that the last update still learns; a warm-up the second, so
+that the first one does."""
 
 
-def schedule(config: ScheduleSettings, share: float, epoch: int = 0) -> float:
-    """The factor of the learning rate after this share of the stage and this many epochs."""
-    return SCHEDULES[config.schedule](config, share, epoch)
+def schedule(config: ScheduleSettings, before: float, share: float, epoch: int = 0) -> float:
+    """The factor of the learning rate of the update that takes a stage from one share to the next, after so many epochs."""
+    return SCHEDULES[config.schedule](config, before, share, epoch)

@@ -73,13 +73,13 @@ class Stage(Generic[ViewT]):
         """The order of the stage's examples."""
         return self.make_sampler(self.view, self.config, seed, world_size, rank)
 
-    def share_done(self, progress: Progress, sampler: Sampler) -> float:
-        """The share of the stage that is done, up to the sampler's position."""
+    def share_done(self, progress: Progress, sampler: Sampler, *, updates: int = 0) -> float:
+        """The share of the stage that is done, up to the sampler's position and so many updates from now."""
         config, done = self.config, 0.0
         if config.target_tokens:
             done = (progress.target_tokens - progress.first_tokens) / config.target_tokens
         if config.steps:
-            done = max(done, (progress.step - progress.first_step) / config.steps)
+            done = max(done, (progress.step + updates - progress.first_step) / config.steps)
         if config.epochs is not None:
             done = max(done, sampler.epochs_done / config.epochs)
         return min(1.0, done)

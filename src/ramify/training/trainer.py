@@ -119,7 +119,7 @@ class Trainer:
             self.out, stage.config.average, self.persistent, after=self.progress.first_step
         )
         if len(steps) < stage.config.average:
-            self._warn(
+            self.warn(
                 f"train.average={stage.config.average} is more than the {counted(len(steps), 'checkpoint')} of the last stage. "
                 "Their mean is saved."
             )
@@ -146,7 +146,7 @@ class Trainer:
         self.warned.clear()
         phases, layers = self._phases(config), unfrozen_in_turn(config, self.task)
         if warning := never_unfrozen(config, layers):
-            self._warn(warning)
+            self.warn(warning)
         if stage.begin is not None:
             with self.accelerator.main_process_first():
                 stage.begin()
@@ -160,6 +160,10 @@ class Trainer:
             self.state = {name: tensor.to(self.task.device) for name, tensor in start.carried.items()} or None
         sampler = self._sampler(number, self.accelerator.process_index)
         sampler.load_state({"epoch": progress.epoch, "position": progress.position})
+        is_first = number == 0 or not stage.comparable
+        if is_first and progress.best_step == progress.step and not stage.evaluations(progress, sampler.epochs_done):
+            # This stage was shorter when the checkpoint was written. Its end, which is no longer one, was measured.
+            progress.best = progress.best_step = progress.best_checksum = None
         micro_batches = iter(sampler)
         if config.compile:
             self.task.backbone.compile_passes()
@@ -169,7 +173,6 @@ class Trainer:
                 return False
             began, before, share = time.perf_counter(), sampler.epochs_done, stage.share_done(progress, sampler)
             for phase in phases:
-                phase.set_rate(share, progress.epoch)
                 phase.held = held_layers(layers, int(before))
                 phase.let_learn(True)
             self.task.updates, self.task.share_done = progress.step, share
@@ -177,7 +180,11 @@ class Trainer:
                 chosen = [(next(micro_batches), sampler.epoch) for _ in range(config.accumulate)]
                 batches = [self._draw(stage, *examples, micro) for micro, examples in enumerate(chosen)]
                 state = self.state
-                record = self.train_step(phases, batches, self.step_weights[number])
+                due = [phase for phase in phases if is_due(progress.step + 1, phase.every)]
+                counts = self._count(due, batches)
+                for phase in phases:
+                    phase.set_rate(share, stage.share_done(progress, sampler, updates=1), progress.epoch)
+                record = self._train_step(phases, due, counts, batches, self.step_weights[number])
             progress.step += 1
             progress.epoch, progress.position = sampler.epoch, sampler.position
             progress.seconds += time.perf_counter() - began
@@ -230,15 +237,20 @@ class Trainer:
         generator = torch.Generator().manual_seed(self._seed(CORRUPT, micro))
         return self.task.corrupt(batch.to(self.accelerator.device), generator)
 
-    def train_step(self, phases: list[PhaseOptimizer], batches: list[AnyBatch], step_weight: float) -> dict[str, Any]:
+    def _train_step(
+        self,
+        phases: list[PhaseOptimizer],
+        due: list[PhaseOptimizer],
+        counts: list[dict[str, float]],
+        batches: list[AnyBatch],
+        step_weight: float,
+    ) -> dict[str, Any]:
         """Make one update from drawn micro-batches. Returns its measurements by name.
 
-        Each phase that takes part runs forward and backward over all micro-batches, sums its gradient over ranks, clips it, and
-        updates its own parameters.
+        Each phase that is due runs forward and backward over all micro-batches, sums its gradient over ranks, clips it, and
+        updates its own parameters. `counts` are those of each.
         """
         step = self.progress.step + 1
-        due = [phase for phase in phases if is_due(step, phase.every)]
-        counts = self._count(due, batches)
         self.task.train()
         passed: list[_Passed] = []
         shared: dict[int, Any] = {}
@@ -398,7 +410,7 @@ class Trainer:
         for cause, text in meters.problems(record).items():
             if cause not in self.warned:
                 self.warned.add(cause)
-                self._warn(text)
+                self.warn(text)
 
     def _measure(self, stage: Stage[Any], dev: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Measure on the dev set. Raises if the stage's metric is missing or not finite."""
@@ -464,7 +476,7 @@ class Trainer:
     def _load(self) -> ResumePoint | None:
         """Load the newest whole checkpoint, if there is one."""
         rank, world_size = self.accelerator.process_index, self.accelerator.num_processes
-        start = checkpoints.newest_checkpoint(self.out, self._warn, self._check_progress, rank=rank, world_size=world_size)
+        start = checkpoints.newest_checkpoint(self.out, self.warn, self._check_progress, rank=rank, world_size=world_size)
         if start is not None:
             load_own_tensors(self.task, start.weights, start.path)
             self.progress = start.progress
@@ -484,7 +496,8 @@ class Trainer:
         if progress.position > (rounds := self._sampler(progress.stage).rounds(progress.epoch)):
             raise DamagedError(f"position {progress.position} is after the end of an epoch of {rounds}.")
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Print a warning, once for all ranks."""
         if self.accelerator.is_main_process:
             print(f"warning: {text}", file=sys.stderr)
 

@@ -14,24 +14,30 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.readers.base import INTO_A_FILE, ReadCounts, file_name, open_bytes, read_twice
+from ramify.readers.base import INTO_A_FILE, ReadCounts, bad_option, file_name, open_bytes, read_twice
 from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks, tei
 from ramify.readers.book.container import check_inside
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
+from ramify.readers.languages import code_of
 from ramify.readers.listing import list_files
 from ramify.tree import Tree, encodable
 
 HEAD_BYTES = 1 << 16
 
+_CODE = re.compile("[a-z]{2,3}").fullmatch
 _NO_BOOK = re.compile(r"(?:readme|licen[cs]e|copying|changelog|contributing|authors|notice)\b.*", re.IGNORECASE).fullmatch
+
+
+_Read = Callable[[Path, ReadCounts, str, str], Work | Iterable[Work]]
+"""(path, counts, id of the tree, language or "" for the work's own)"""
 
 
 class _Input(NamedTuple):
     """A work, or a file with works."""
 
     path: Path
-    read: Callable[[Path, ReadCounts, str], Work | Iterable[Work]]
+    read: _Read
 
 
 def refuses(path: Path, head: bytes) -> str:
@@ -58,32 +64,46 @@ def read(
     *,
     levels: str | Sequence[str] = DEFAULT_LEVELS,
     divisions: Literal["flatten", "level"] = "flatten",
+    language: str = "",
 ) -> Iterator[Tree]:
     """Yield one tree per work, in the order of the paths. One work is held at a time.
 
     `levels` names the levels below the document. With `divisions="level"`, the parts, books and sections that a work has are
     levels, too; with "flatten", their titles are part of their chapters' titles. A level that a part of a work lacks is filled
     with a node of its own and counted in `counts.kept` as `missing_level`.
+
+    Headings and the ends of sentences are those of a work's language. `language` (a name or a code, such as "fr") replaces what
+    the works say of it; without it, a work that does not say is taken for English.
     """
-    return _trees(paths, counts, parse_levels(levels), divisions, plain=False)
+    if language and not _CODE(code_of(language)):
+        raise bad_option("language", "the name or the code of a language, such as French or fr", language)
+    return _trees(paths, counts, parse_levels(levels), divisions, code_of(language) if language else "", plain=False)
 
 
 def read_text(
     path: Path, counts: ReadCounts, *, levels: Sequence[str], divisions: Literal["flatten", "level"] = "flatten"
 ) -> Iterator[Tree]:
     """`read` one path. A file that is no book is plain text, in which blank lines end paragraphs."""
-    return _trees([path], counts, parse_levels(levels), divisions, plain=True)
+    return _trees([path], counts, parse_levels(levels), divisions, "", plain=True)
 
 
 def _trees(
-    paths: Sequence[Path], counts: ReadCounts, names: Sequence[str], divisions: Literal["flatten", "level"], *, plain: bool
+    paths: Sequence[Path],
+    counts: ReadCounts,
+    names: Sequence[str],
+    divisions: Literal["flatten", "level"],
+    language: str,
+    *,
+    plain: bool,
 ) -> Iterator[Tree]:
     given: set[str] = set()
     for path in paths:
         read_twice(path, INTO_A_FILE)
         for source, root in _works(path, counts, plain):
-            works = source.read(source.path, counts, _name(source.path, root, given))
+            works = source.read(source.path, counts, _name(source.path, root, given), language)
             for work in (works,) if isinstance(works, Work) else works:
+                if language:
+                    work.meta["language"] = language
                 if tree := make_tree(work, names, divisions, counts):
                     yield tree
 
@@ -122,7 +142,7 @@ def _name(path: Path, root: Path, given: set[str]) -> str:
 
 # --- kinds of input -------------------------------------------------------------------------------------------------------
 
-_BY_SUFFIX: dict[str, Callable[[Path, ReadCounts, str], Work | Iterable[Work]]] = {
+_BY_SUFFIX: dict[str, _Read] = {
     ".epub": epub.read,
     **dict.fromkeys(markdown.SUFFIXES, markdown.read),
     **dict.fromkeys(html.SUFFIXES, html.read),

@@ -4,6 +4,7 @@ import codecs
 import posixpath
 from abc import ABC, abstractmethod
 from pathlib import Path
+from urllib.parse import unquote
 
 from ramify.errors import RamifyError
 from ramify.readers import archives
@@ -119,6 +120,12 @@ def resolve(base: str, reference: str) -> str | None:
     """The name of the file that a file named `base` refers to; None if it is outside of the book."""
     name = posixpath.normpath(posixpath.join(posixpath.dirname(base), reference))
     return None if name.startswith(("../", "/")) or name == ".." else name
+
+
+def resolve_target(base: str, reference: str) -> tuple[str | None, str]:
+    """(name of a file or None if it is outside of the book, id of an element in it or "") of a reference."""
+    href, _, fragment = reference.partition("#")
+    return resolve(base, unquote(href)) if href else base, unquote(fragment)
 
 
 def read_whole(path: Path, counts: ReadCounts) -> bytes:

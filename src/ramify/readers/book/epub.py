@@ -19,7 +19,7 @@ def is_epub(path: Path, head: bytes) -> bool:
     return path.suffix.lower() == ".epub" or (head.startswith(ZIP) and b"mimetypeapplication/epub+zip" in head[:256])
 
 
-def read(path: Path, counts: ReadCounts, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
     """Read a book. `name` becomes the id of its tree. Raises `RamifyError` if it is no EPUB, or if it is encrypted."""
     container = Folder(path, counts) if path.is_dir() else Archive(path, counts)
     try:
@@ -35,7 +35,7 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
         if package_name is None:
             raise RamifyError(f"{container.where(CONTAINER)} names no package that the book holds. Download the book again.")
         package = read_package(container, package_name)
-        outline = Outline(counts, f"{path}")
+        outline = Outline(counts, f"{path}", language or package.meta.get("language", ""))
         read_book(container, package, outline)
     finally:
         container.close()

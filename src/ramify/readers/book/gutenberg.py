@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_text
-from ramify.readers.book.outline import ABOVE, CHAPTER, Outline, Work, clean_line, kind_of
+from ramify.readers.book.headings import MAX_HEADING, Headings, headings
+from ramify.readers.book.outline import ABOVE, CHAPTER, Outline, Work, clean_line, without_emphasis
+from ramify.readers.languages import LANGUAGES, code_of
 
 SUFFIXES = (".txt",)
 
@@ -25,7 +27,6 @@ END = re.compile(
 )
 _FIELD = re.compile(r"^(Title|Author|Language):[ \t]*(.+(?:\n[ \t]+\S.*)*)", re.MULTILINE)
 _NUMBER = re.compile(r"\[(?:eBook|Etext|E-text) #(\d+)\]", re.IGNORECASE)
-_LANGUAGES = {"english": "en", "german": "de", "french": "fr", "italian": "it", "spanish": "es", "dutch": "nl"}
 
 _DONE = (
     r"produced|prepared|transcribed|typed|keyed|scanned|digiti[sz]ed|proof-?read|proofed|converted|created|submitted|contributed|"
@@ -50,32 +51,14 @@ _MAKERS_NOTE = re.compile(
     re.IGNORECASE,
 )
 """Begins a note of those who made the file, anywhere."""
-_CONTENTS = re.compile(r"(?:table of )?contents[.:]?", re.IGNORECASE)
-_PICTURE = re.compile(r"\[(?:Illustration|Frontispiece)\b[^\]]*\]", re.IGNORECASE)
-_FOOTNOTE = re.compile(r"\[Footnote\b", re.IGNORECASE)
 _MARKED_NOTE = re.compile(r"\[(?:\d{1,3}|[A-Z])\] \S")
 _NOTE_MARK = re.compile(r"\[(?:\d{1,3}|[A-Z])\]")
+_RUBY = re.compile(r"[｜|]([^｜|《》\n]+)《[^《》\n]+》|(?<=[々〆\u3400-\u9fff\uf900-\ufaff])()《[ぁ-ゖァ-ヺー・]+》")
+"""Readings of Japanese words, as Aozora Bunko writes them: 漢字《かんじ》, ｜base《reading》."""
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_]+)_(?![\w_])")
 
-_NUMERAL = (
-    r"(?:[IVXLCDM]+|\d+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
-    r"seventeen|eighteen|nineteen|twenty|(?:first|second|third|fourth|fifth|sixth|seventh|last|final))"
-)
-_NAMED_START = re.compile(
-    rf"(?:volume|book|part|act|chapter|scene|letter|canto|stave)\.? +(?:the +)?{_NUMERAL}(?![^\W_])", re.IGNORECASE
-)
-_NAMED = re.compile(
-    rf"{_NAMED_START.pattern}(?:[ .:—–-].*)?"
-    r"|(?:the +(?:first|second|third|fourth|fifth|last) +)?"
-    r"(?:prologue|epilogue|preface|foreword|introduction|conclusion|afterword|appendix|dedication|postscript)"
-    r"(?:[.:]| to .*)?",
-    re.IGNORECASE,
-)
-_BARE = re.compile(r"(?:[IVXLCDM]+|\d{1,3})\.?")
 _DASH_AT_END = re.compile(r"(--|—)\n")
 
-MAX_HEADING = 100
-"""Characters of the longest heading."""
 _RANKS = {"volume": 1, "book": 2, "part": 3, "act": 3, "scene": 6}
 _CHAPTER_RANK, _BARE_RANK = 5, 7
 
@@ -90,20 +73,23 @@ class _Block:
     def text(self) -> str:
         return clean_line(" ".join(line.strip() for line in self.lines))
 
+    @property
+    def title(self) -> str:
+        return without_emphasis(self.text)
+
 
 def is_gutenberg(head: bytes) -> bool:
     return bool(START.search(head.decode("utf-8", "replace").replace("\r", "")))
 
 
-def read(path: Path, counts: ReadCounts, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
     """Read a text. `name` becomes the id of its tree."""
     text = read_text(path, counts)
-    outline = Outline(counts, f"{path}")
     start, end = START.search(text), None
-    meta: dict[str, str] = {}
+    meta = _meta(text[: start.start()]) if start else {}
+    outline = Outline(counts, f"{path}", language or meta.get("language", ""))
     first = 1
     if start:
-        meta = _meta(text[: start.start()])
         first += text.count("\n", 0, start.end())
         outline.skip("licence", f"lines 1 to {first}")
         end = END.search(text, start.end())
@@ -114,14 +100,16 @@ def read(path: Path, counts: ReadCounts, name: str) -> Work:
     blocks = _blocks(body.split("\n"), first)
     if start:
         blocks = _without_credits(blocks, outline)
-    _add(_without_contents(blocks, outline), outline)
+    blocks = _without_contents(blocks, outline)
+    _add(_without_title_page(blocks, outline) if start else blocks, outline)
     return Work(name, f"{path}", outline, meta)
 
 
 def _meta(header: str) -> dict[str, str]:
     meta = {field[1].lower(): clean_line(" ".join(field[2].split())) for field in _FIELD.finditer(header)}
     if "language" in meta:
-        meta["language"] = _LANGUAGES.get(meta["language"].lower(), meta["language"])
+        code = code_of(meta["language"])
+        meta["language"] = code if code in LANGUAGES else meta["language"]
     if number := _NUMBER.search(header):
         meta["source"] = f"https://www.gutenberg.org/ebooks/{number[1]}"
     return meta
@@ -147,7 +135,8 @@ def _without_credits(blocks: list[_Block], outline: Outline) -> list[_Block]:
     A note in square brackets ends with its bracket, and one below a title with the next wider gap between blocks.
     """
     kept: list[_Block] = []
-    first_heading = next((place for place, block in enumerate(blocks) if _is_heading(block.text)), len(blocks))
+    is_heading = headings(outline.language).is_heading
+    first_heading = next((place for place, block in enumerate(blocks) if is_heading(block.title)), len(blocks))
     place = 0
     while place < len(blocks):
         block = blocks[place]
@@ -158,7 +147,7 @@ def _without_credits(blocks: list[_Block], outline: Outline) -> list[_Block]:
             elif not block.text[note.end() :].strip(" .:_*"):
                 gap = _gap(blocks, place)
                 end = next((later for later in range(place + 1, len(blocks)) if _gap(blocks, later) > gap), len(blocks) - 1)
-                end = min(end, next((later - 1 for later in range(place + 1, end + 1) if _is_heading(blocks[later].text)), end))
+                end = min(end, next((later - 1 for later in range(place + 1, end + 1) if is_heading(blocks[later].title)), end))
         elif not (place < min(first_heading, _OPENING) and _CREDITS.match(block.text)):
             kept.append(block)
             place += 1
@@ -180,45 +169,48 @@ def _gap(blocks: Sequence[_Block], place: int) -> int:
 
 def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:
     """Leave out a table of contents: from its title to the first heading that repeats the beginning of its first entry."""
-    place = next((place for place, block in enumerate(blocks) if _CONTENTS.fullmatch(clean_line(block.lines[0]))), None)
+    known = headings(outline.language)
+    titles = (without_emphasis(clean_line(block.lines[0])) for block in blocks)
+    place = next((place for place, title in enumerate(titles) if known.is_contents(title)), None)
     if place is None:
         return blocks
     if len(blocks[place].lines) == 1:
         listing, lines = place + 1, blocks[place + 1].lines if len(blocks) > place + 1 else []
     else:
         listing, lines = place, blocks[place].lines[1:]
-    entry = next((line for line in map(clean_line, lines) if _is_heading(line)), None)
+    entry = next((line for line in map(clean_line, lines) if known.is_heading(line)), None)
     if entry is None:
         return blocks
     for later in range(listing + 1, len(blocks)):
-        if _key(blocks[later].text) == _key(entry) and _is_heading(blocks[later].text):
+        title = blocks[later].title
+        if known.start(title) == known.start(entry) and known.is_heading(title):
             # The parts that begin with this chapter belong to the text.
-            while later - 1 > listing and _is_heading(blocks[later - 1].text) and kind_of(blocks[later - 1].text) in ABOVE:
+            while later - 1 > listing and known.is_heading(title := blocks[later - 1].title) and known.kind_of(title) in ABOVE:
                 later -= 1
             outline.skip("contents", f"line {blocks[place].number}")
             return blocks[:place] + blocks[later:]
     return blocks
 
 
-def _key(heading: str) -> str:
-    """The kind and number at the beginning of a heading, without its title."""
-    start = _NAMED_START.match(heading) or _BARE.match(heading)
-    return start[0].rstrip(".").casefold() if start else heading.casefold()
-
-
-def _is_heading(text: str) -> bool:
-    return len(text) <= MAX_HEADING and bool(_NAMED.fullmatch(text) or _BARE.fullmatch(text))
+def _without_title_page(blocks: list[_Block], outline: Outline) -> list[_Block]:
+    """Leave out what stands before the first heading if all of it is in capital letters, as titles are."""
+    known = headings(outline.language)
+    first = next((place for place, block in enumerate(blocks) if known.is_heading(block.title)), 0)
+    if not first or not all(block.text.isupper() and len(block.text) <= MAX_HEADING for block in blocks[:first]):
+        return blocks
+    outline.skip("titlepage", f"line {blocks[0].number}")
+    return blocks[first:]
 
 
 def _add(blocks: Sequence[_Block], outline: Outline) -> None:
-    headings = [block for block in blocks if len(block.lines) <= 3 and _is_heading(block.text)]
-    kinds = [kind_of(block.text) for block in headings]
+    known = headings(outline.language)
+    named = {block.number: block.title for block in blocks if len(block.lines) <= 3 and known.is_heading(block.title)}
+    kinds = list(map(known.kind_of, named.values()))
     ranks = dict(_RANKS)
     if "book" in kinds and "part" in kinds[: kinds.index("book")]:
         ranks["part"], ranks["book"] = ranks["book"], ranks["part"]
     has_chapters = any(kind and kind not in ABOVE for kind in kinds)
-    notes = _notes(blocks)
-    numbers = {block.number for block in headings}
+    notes = _notes(blocks, known)
     indented = [block for block in blocks if len(block.lines) > 1 and _is_indented(block)]
     has_verse = 2 * len(indented) < sum(len(block.lines) > 1 for block in blocks)
     untitled = in_note = False
@@ -227,28 +219,28 @@ def _add(blocks: Sequence[_Block], outline: Outline) -> None:
         if in_note or block.number in notes:
             if not in_note:
                 outline.skip("footnote", f"line {block.number}")
-            in_note = not text.endswith("]") and (in_note or bool(_FOOTNOTE.match(text)))
-        elif block.number in numbers:
-            kind = kind_of(text) or ("section" if has_chapters else CHAPTER)
-            rank = ranks.get(kind, _CHAPTER_RANK if kind_of(text) else _BARE_RANK)
-            outline.heading(rank, text.rstrip(" .:"), kind)
-            untitled = bool(_BARE.fullmatch(text) or _NAMED_START.fullmatch(text.rstrip(" .:")))
+            in_note = not text.endswith("]") and (in_note or known.is_note(text))
+        elif title := named.get(block.number):
+            kind = known.kind_of(title) or ("section" if has_chapters else CHAPTER)
+            rank = ranks.get(kind, _CHAPTER_RANK if known.kind_of(title) else _BARE_RANK)
+            outline.heading(rank, title.rstrip(" .:"), kind)
+            untitled = known.lacks_title(title)
         elif untitled and _is_title(block):
-            outline.entitle(text.rstrip("."))
+            outline.entitle(block.title.rstrip("."))
             untitled = False
         else:
             untitled = False
             _paragraph(block, outline, has_verse, bool(notes))
 
 
-def _notes(blocks: Sequence[_Block]) -> set[int]:
+def _notes(blocks: Sequence[_Block], known: Headings) -> set[int]:
     """The numbers of the blocks that are footnotes: "[Footnote 1: …]", or "[1] …" if an earlier block has the mark "[1]"."""
     notes: set[int] = set()
     marks: set[str] = set()
     for block in blocks:
         text = block.text
         marked = _MARKED_NOTE.match(text)
-        if _FOOTNOTE.match(text) or (marked and marked[0][:-2] in marks):
+        if known.is_note(text) or (marked and marked[0][:-2] in marks):
             notes.add(block.number)
         else:
             marks.update(_NOTE_MARK.findall(text))
@@ -274,14 +266,15 @@ def _paragraph(block: _Block, outline: Outline, has_verse: bool, has_notes: bool
     is_verse = has_verse and len(block.lines) > 1 and _is_indented(block)
     text = "\n".join(line.strip() for line in block.lines)
     place = f"line {block.number}"
-    pictures = _PICTURE.findall(text)
-    for _ in pictures:
-        outline.skip("picture", place)
+    text, pictures = headings(outline.language).pictures.subn("", text)
     if pictures:
-        text = _PICTURE.sub("", text)
+        outline.skip("picture", place, pictures)
     if has_notes:
         outline.counts.repair("note_mark", f"{outline.where}, {place}", len(_NOTE_MARK.findall(text)))
         text = _NOTE_MARK.sub("", text)
+    if outline.language == "ja":
+        text, readings = _RUBY.subn(r"\1", text)
+        outline.counts.repair("ruby", f"{outline.where}, {place}", readings)
     if not is_verse:
         text = _DASH_AT_END.sub(r"\1", text).replace("\n", " ")
     outline.paragraph(_EMPHASIS.sub(r"\1", text), is_verse)

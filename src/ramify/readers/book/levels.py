@@ -8,7 +8,8 @@ from typing import Literal
 
 from ramify.errors import shown
 from ramify.readers.base import ReadCounts, bad_option
-from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work
+from ramify.readers.book.headings import headings
+from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work, without_emphasis
 from ramify.readers.sentences import sentences
 from ramify.tree import DOCUMENT, Node, Tree, encodable
 
@@ -25,7 +26,7 @@ TITLES = " / "
 LONG_SENTENCE = 1_000
 """Words beyond which a sentence is counted. It is kept as it is."""
 
-_CONTENTS = re.compile(r"(?:table of )?contents|(?:list of )?illustrations", re.IGNORECASE).fullmatch
+_PICTURES = re.compile(r"(?:list of )?illustrations", re.IGNORECASE).fullmatch
 
 _WORD = re.compile(r"[^\W_]+")
 _BESIDE_NAMES = ("by", "a", "an", "the", "novel")
@@ -67,7 +68,7 @@ def make_tree(work: Work, levels: Sequence[str], divisions: Literal["flatten", "
     _join_titles(root)
     roles = _roles(root)
     places, names = _places(root, roles, levels, divisions)
-    title = root.title or str(work.meta.get("title", ""))
+    title = without_emphasis(root.title or str(work.meta.get("title", "")))
     builder = _Builder(title, names, [name for name in levels if name in (PARAGRAPH, SENTENCE)], work, counts)
     for event, item in _walk(root):
         if isinstance(item, Paragraph):
@@ -126,7 +127,8 @@ def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
             path.append(item)
             continue
         path.pop()
-        is_contents = _CONTENTS(item.title.strip(" .:")) and not item.divisions
+        title = item.title.strip(" .:")
+        is_contents = not item.divisions and (_PICTURES(title) or headings(work.outline.language).is_contents(title))
         if is_contents or not item.content:
             path[-1].content = [child for child in path[-1].content if child is not item]
             counts.read += 1
@@ -319,7 +321,7 @@ class _Builder:
         self._names = names
         self._has_paragraphs, self._has_sentences = PARAGRAPH in text_levels, SENTENCE in text_levels
         self._work, self._counts = work, counts
-        self._language = _language(work)
+        self._language = work.outline.language
         self._root = _Container(0, "")
         self._containers: list[_Container | None] = [None for _ in names]
         self._path: list[_Open] = []
@@ -345,14 +347,14 @@ class _Builder:
     def paragraph(self, paragraph: Paragraph) -> None:
         parent = self._container()
         if self._has_paragraphs and self._has_sentences:
-            node = self._add(parent, PARAGRAPH, self._waiting_title())
+            node = self._add(parent, PARAGRAPH, self._waiting_title(), author=paragraph.author)
             parent = _Container(node, self.nodes[node].id)
         if not self._has_sentences:
-            self._add(parent, PARAGRAPH, self._waiting_title(), paragraph.text)
+            self._add(parent, PARAGRAPH, self._waiting_title(), paragraph.text, paragraph.author)
             return
         texts = paragraph.text.split("\n") if paragraph.is_verse else sentences(paragraph.text, self._language)
         for text in texts:
-            node = self._add(parent, SENTENCE, self._waiting_title(), text)
+            node = self._add(parent, SENTENCE, self._waiting_title(), text, paragraph.author)
             if len(text) > LONG_SENTENCE and (words := len(text.split())) > LONG_SENTENCE:
                 self._counts.repair("long_sentence", f"{self._work.where}: sentence {self.nodes[node].id}, {words:,} words", 1)
 
@@ -373,11 +375,11 @@ class _Builder:
             parent = container
         return parent
 
-    def _add(self, parent: _Container, kind: str, title: str, text: str = "") -> int:
+    def _add(self, parent: _Container, kind: str, title: str, text: str = "", author: str | None = None) -> int:
         parent.children += 1
         number = f"{parent.id}.{parent.children}" if parent.id else f"{parent.children}"
         label = encodable(title) if title else None
-        self.nodes.append(Node(encodable(text), (parent.node,), id=number, kind=kind, label=label))
+        self.nodes.append(Node(encodable(text), (parent.node,), id=number, author=author, kind=kind, label=label))
         return len(self.nodes) - 1
 
     def _waiting_title(self) -> str:
@@ -387,8 +389,3 @@ class _Builder:
 
     def _close(self, place: int) -> None:
         self._containers[place:] = [None] * (len(self._names) - place)
-
-
-def _language(work: Work) -> str:
-    """The language of a work as sentencex names it. English if the work does not say."""
-    return str(work.meta.get("language", "")).replace("_", "-").partition("-")[0].lower() or "en"

@@ -10,6 +10,7 @@ from markdown_it.token import Token
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_text
 from ramify.readers.book.outline import Outline, Work
+from ramify.readers.book.xhtml import RUBY
 from ramify.readers.markup import html_to_text
 
 SUFFIXES = (".md", ".markdown", ".mdown")
@@ -17,21 +18,24 @@ SUFFIXES = (".md", ".markdown", ".mdown")
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _FIELD = re.compile(r"""(title|author|language|lang|source)[ \t]*:[ \t]*["']?(.*?)["']?[ \t]*""", re.IGNORECASE)
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
+_TAG = re.compile(r"<(/?[a-zA-Z]+)")
 _NOTE = re.compile(r" {0,3}\[\^[^\]]+\]:")
 _NOTE_MARK = re.compile(r"\[\^[^\]\s]+\]")
 _ATTRIBUTES = re.compile(r"\s*\{(?::?\s*[#.][^{}]*|-|[\w-]+=[^{}]*)\}\s*$")
 """Identifiers and classes after a heading, as Pandoc, Kramdown and others read them."""
 
 
-def read(path: Path, counts: ReadCounts, name: str) -> Work:
+def read(path: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
     """Read a file. `name` becomes the id of its tree. Footnotes are left out and counted."""
     text = read_text(path, counts)
-    outline = Outline(counts, f"{path}")
     meta: dict[str, str] = {}
     offset = 0
-    if front := _FRONT_MATTER.match(text):
+    front = _FRONT_MATTER.match(text)
+    if front:
         fields = [field for line in front[1].split("\n") if (field := _FIELD.fullmatch(line))]
         meta = {{"lang": "language"}.get(key := field[1].lower(), key): field[2] for field in fields if field[2]}
+    outline = Outline(counts, f"{path}", language or meta.get("language", ""))
+    if front:
         outline.skip("front_matter", "line 1")
         offset = front[0].count("\n")
         text = text[front.end() :]
@@ -97,12 +101,19 @@ def _add(tokens: Sequence[Token], outline: Outline, offset: int) -> None:
 
 def _inline(tokens: Sequence[Token], outline: Outline, place: str) -> str:
     parts: list[str] = []
+    ruby = ""
     for token in tokens:
-        if token.type in ("text", "code_inline"):
+        tag = match[1].lower() if token.type == "html_inline" and (match := _TAG.match(token.content)) else ""
+        if ruby:
+            ruby = "" if tag == f"/{ruby}" else ruby
+        elif tag in RUBY:
+            ruby = tag
+            outline.counts.repair(RUBY[tag], f"{outline.where}, {place}", bool(RUBY[tag]))
+        elif token.type in ("text", "code_inline"):
             parts.append(token.content)
         elif token.type == "softbreak":
             parts.append(" ")
-        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content.lower().startswith("<br")):
+        elif token.type == "hardbreak" or tag == "br":
             parts.append("\n")
         elif token.type == "image":
             outline.skip("picture", place)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ramify.readers.base import ReadCounts
+from ramify.readers.book.headings import headings
+from ramify.readers.languages import code_of
 
 CHAPTER = "chapter"
 ABOVE = ("volume", "book", "part", "division", "act")
@@ -17,13 +19,6 @@ _SPACE = re.compile(r"[^\S\n]+")
 _LINE_ENDS = re.compile(r" *\n+ *")
 _BREAK = re.compile(r"[\s*·•_~#—–-]+").fullmatch
 
-_KINDS = re.compile(
-    r"(?:the\s+)?(?:(?:first|second|third|fourth|fifth|last|final)\s+)?"
-    r"(volume|book|part|act|chapter|section|scene|letter|canto|stave|prologue|epilogue|preface|foreword|introduction|"
-    r"conclusion|afterword|appendix|dedication|postscript)\b",
-    re.IGNORECASE,
-)
-
 
 @dataclass
 class Paragraph:
@@ -31,6 +26,8 @@ class Paragraph:
 
     text: str
     is_verse: bool = False
+    author: str | None = None
+    """Who speaks it, in a play."""
 
 
 @dataclass(eq=False)
@@ -61,15 +58,24 @@ class Work:
 class Outline:
     """Collects the divisions and paragraphs of one work in reading order."""
 
-    def __init__(self, counts: ReadCounts, where: str) -> None:
+    def __init__(self, counts: ReadCounts, where: str, language: str = "") -> None:
         self.root = Division("document")
         self.counts = counts
         self.where = where
+        self.language = code_of(language)
         self._open = [self.root]
 
     @property
     def innermost(self) -> Division:
         return self._open[-1]
+
+    def speaks(self, language: str) -> None:
+        """Set the language, for works that say it late."""
+        self.language = code_of(language)
+
+    def kind_of(self, title: str) -> str:
+        """The kind of division that a title names in the language of the work; "" if it names none."""
+        return headings(self.language).kind_of(title)
 
     def begin(self, kind: str, title: str = "") -> Division:
         """Begin a division that ends with `end`."""
@@ -93,7 +99,7 @@ class Outline:
 
         Without `kind`, the title names it. A part and its chapters may have headings of one rank.
         """
-        kind = kind_of(title) if kind is None else kind
+        kind = self.kind_of(title) if kind is None else kind
         while (last := self._open[-1]).rank is not None:
             holds = last.kind in ABOVE and kind not in ABOVE and rank == last.rank
             if last.rank < rank or holds:
@@ -108,7 +114,7 @@ class Outline:
             division = self._open[-1]
             division.title = f"{division.title}: {text}" if division.title else text
 
-    def paragraph(self, text: str, is_verse: bool = False) -> None:
+    def paragraph(self, text: str, is_verse: bool = False, author: str | None = None) -> None:
         """Add a paragraph to the innermost division. Blank text is ignored; a line of stars or dashes is a scene break."""
         text = clean(text)
         if not text:
@@ -116,7 +122,7 @@ class Outline:
         if _BREAK(text):
             self.skip("scene_break")
         else:
-            self._open[-1].content.append(Paragraph(text, is_verse))
+            self._open[-1].content.append(Paragraph(text, is_verse, author))
 
     def skip(self, reason: str, place: str = "", count: int = 1) -> None:
         """Count content that is left out. `place` follows the name of the file."""
@@ -127,14 +133,27 @@ class Outline:
         self._open.append(division)
 
 
-def kind_of(title: str) -> str:
-    """The kind of division that a title names, such as "chapter" for "Chapter 4"; "" if it names none."""
-    match = _KINDS.match(title.strip())
-    return match[1].lower() if match else ""
+MARK = "\ufdd0"
+"""Stands in a text for the mark of a note until `clean` removes it, with the brackets around it."""
+_MARKS = rf"{MARK}(?:[,;\s]*{MARK})*+"
+_REMOVED_MARKS = re.compile(rf"\s*(?:\[\s*{_MARKS}\s*\]|\(\s*{_MARKS}\s*\))|\s*{_MARKS}(?=\s*(?:[.,;:!?…)\]»”]|$))|{_MARKS}")
+_NOTE_SIGN = re.compile(
+    r"[\W_]*(?:(?:fn|note|n|nota|anm|註|注)?[.\s]*[\d⁰¹²³⁴-⁹①-⑳]{1,4}[a-z]?|[a-z]|[ivxlc]{1,7})?[\W_]*", re.IGNORECASE
+).fullmatch
+
+
+def take_mark(parts: list[str], start: int) -> bool:
+    """Replace the parts of a text from a place on with `MARK` if they look like the mark of a note: "[2]", "*", "↩"."""
+    if not _NOTE_SIGN("".join(parts[start:])):
+        return False
+    parts[start:] = [MARK]
+    return True
 
 
 def clean(text: str) -> str:
-    """Normal spaces, without invisible characters. Line ends stay."""
+    """Normal spaces, without invisible characters and removed marks of notes. Line ends stay."""
+    if MARK in text:
+        text = _REMOVED_MARKS.sub("", text)
     text = _SPACE.sub(" ", _INVISIBLE.sub("", text))
     return _LINE_ENDS.sub("\n", text).strip()
 
@@ -142,3 +161,13 @@ def clean(text: str) -> str:
 def clean_line(text: str) -> str:
     """`clean` text on one line."""
     return clean(text).replace("\n", " ")
+
+
+_EMPHASIS = re.compile(
+    r"(?<![\w*_=])(?P<mark>\*{1,3}|_|=)(?=[^\s*_=])(?P<text>(?:(?!(?P=mark)).)*)(?<=[^\s*_=])(?P=mark)(?![\w*_=])"
+)
+
+
+def without_emphasis(title: str) -> str:
+    """A title without the marks of emphasis of plain text: "_To Ann_", "*To Ann*", "=To Ann=". Other such characters stay."""
+    return _EMPHASIS.sub(r"\g<text>", title)

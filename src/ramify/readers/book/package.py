@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ramify.errors import RamifyError
-from ramify.readers.book.container import Container, resolve
-from ramify.readers.book.outline import Outline, clean_line
-from ramify.readers.book.xhtml import DIVISIONS, LEFT_OUT, Page, Pages, Target
+from ramify.readers.book.container import Container, resolve, resolve_target
+from ramify.readers.book.outline import Outline, clean_line, without_emphasis
+from ramify.readers.book.xhtml import DIVISIONS, LEFT_OUT, Page, Target, read_pages
 from ramify.readers.markup import MarkupError, XmlParser
 
 _TEXT_TYPES = ("application/xhtml+xml", "text/html", "text/x-oeb1-document", "application/x-dtbncx+xml")
@@ -48,14 +48,15 @@ def read_book(container: Container, package: Package, outline: Outline) -> None:
     data = {name: container.read(name) for name in dict.fromkeys(package.spine)}
     is_typed = any(_TYPED_SECTION.search(content) for content in data.values())
     listed = [targets for name, targets in package.contents.items() if name in data]
-    pages = Pages(outline)
+    uses_contents = not is_typed and sum(map(len, listed)) > 1
+    pages: list[Page] = []
     for name, content in data.items():
+        page = Page(content, name, package.contents.get(name, {}) if uses_contents else {})
         kind = package.kinds.get(name)
         if not is_typed and kind in LEFT_OUT and name not in package.contents:
-            outline.skip(LEFT_OUT[kind], name)
-            continue
-        uses_contents = not is_typed and sum(map(len, listed)) > 1
-        pages.read(Page(content, name, package.contents.get(name, {}) if uses_contents else {}))
+            page.left_out = LEFT_OUT[kind]
+        pages.append(page)
+    read_pages(pages, outline)
 
 
 def read_package(container: Container, name: str) -> Package:
@@ -129,6 +130,7 @@ class _Entries:
         self._waiting: list[Target] = []
 
     def add(self, target: Target, reference: str) -> None:
+        target = Target(target.depth, without_emphasis(target.title))
         self._waiting = [waiting for waiting in self._waiting if waiting.depth < target.depth] + [target]
         if not reference:
             return
@@ -211,12 +213,6 @@ def _read_navigation(container: Container, name: str, package: Package) -> None:
         title += data
 
     parse(container.read(name), container.where(name), start, end, text)
-
-
-def resolve_target(base: str, reference: str) -> tuple[str | None, str]:
-    """(name of a file or None if it is outside of the book, id of an element in it or "") of a reference."""
-    href, _, fragment = reference.partition("#")
-    return resolve(base, unquote(href)) if href else base, unquote(fragment)
 
 
 # --- XML ------------------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ def package_of(folder: Path) -> str | None:
     return next((name for name in PACKAGES if (folder / name).is_file()), None)
 
 
-def read(folder: Path, counts: ReadCounts, name: str) -> Work:
+def read(folder: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
     """Read a book from its folder. `name` becomes the id of its tree."""
     container = Folder(folder, counts)
     package = read_package(container, package_of(folder) or PACKAGES[0])
-    outline = Outline(counts, f"{folder}")
+    outline = Outline(counts, f"{folder}", language or package.meta.get("language", ""))
     read_book(container, package, outline)
     return Work(name, f"{folder}", outline, package.meta)

@@ -7,7 +7,9 @@ from html.entities import html5
 from typing import NamedTuple
 
 from ramify.errors import RamifyError
-from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Outline, clean_line
+from ramify.readers.base import ReadCounts
+from ramify.readers.book.container import resolve_target
+from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, MARK, Division, Outline, clean_line, take_mark, without_emphasis
 from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.markup import MAX_ELEMENT_DEPTH, LenientHtmlParser, MarkupError, XmlParser
 
@@ -53,9 +55,24 @@ CLASSES_LEFT_OUT = {
     "titlepage": "titlepage",
     "title-page": "titlepage",
     "title-block-header": "titlepage",
+    **dict.fromkeys(("msofootnotetext", "footnotetext", "footnote-text"), "footnote"),
+    **dict.fromkeys(("msoendnotetext", "endnotetext", "endnote-text", "endnote", "endnotes", "rearnotes"), "endnotes"),
 }
+NOTES = ("footnote", "endnotes")
+"""Reasons of notes, whose marks leave the text with them."""
+_NOTE_ID = re.compile(r"_?(?:ftn|edn)\d+|(?:fn|footnote)[-_:.]?\d+(?:[-_]\d+)?", re.IGNORECASE).fullmatch
+"""Ids of notes in files of word processors, of Pandoc and of Project Gutenberg."""
+_BACK_ID = re.compile(r".*(?:ref|anchor)", re.IGNORECASE).match
+"""Ids of the marks that such notes point back to."""
+_PLAIN_LINK = re.compile(
+    rb"""<a\b(?![^>]*\b(?:noteref|backlink|fnanchor)\b)[^>]*\shref\s*=\s*["']?[^"'>\s:]*#""", re.IGNORECASE
+)
+"""A link into the book that nothing marks as that of a note."""
+_BACK_SIGN = re.compile(r"\W*[↩↑⤴⏎←⇑▲]\W*").fullmatch
+
 MARKS = {
-    **dict.fromkeys(("noteref", "fnanchor", "fnref", "footnote-ref", "footnote-reference"), "note_mark"),
+    **dict.fromkeys(("noteref", "fnanchor", "fnref", "footnote-ref", "footnoteref", "footnote-reference"), "note_mark"),
+    **dict.fromkeys(("backlink", "footnote-back", "footnote-backref", "reversefootnote", "msofootnotereference"), "note_mark"),
     **dict.fromkeys(("pagenum", "pageno"), "page_number"),
 }
 _VERSE = ("verse", "poem", "song", "hymn", "stanza", "poetry", "linegroup")
@@ -68,6 +85,8 @@ _BLOCKS = (
 )
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 _DIVIDING = {"section", "div", "article", "body"}
+RUBY = {"rt": "ruby", "rtc": "ruby", "rp": ""}
+"""Readings above words, and the brackets around them -> the reason under which they are counted."""
 _HIDDEN = {"head", "script", "style", "template", "noscript", "svg", "math", "object", "iframe", "audio", "video"}
 # An end tag that is left out: a start tag on the left ends an open element on the right.
 _IMPLIED_ENDS = {
@@ -77,8 +96,10 @@ _IMPLIED_ENDS = {
     "tr": ("tr",),
     "td": ("td", "th"),
     "th": ("td", "th"),
+    **dict.fromkeys(("rt", "rp"), ("rb", "rt", "rp")),
+    **dict.fromkeys(("rb", "rtc"), ("rb", "rt", "rp", "rtc")),
 }
-_HOLDERS = {"ul", "ol", "dl", "table"}
+_HOLDERS = {"ul", "ol", "dl", "table", "ruby"}
 
 _SPACE = re.compile(r"\s+")
 _NUMBERED_KIND = re.compile(r"(volume|book|part|act)-\d").match
@@ -103,12 +124,15 @@ class Page:
     place: str = ""
     targets: Mapping[str, Sequence[Target]] = field(default_factory=dict)
     """id of an element, or "" for the beginning of the file -> the entries of the table of contents that point at it."""
+    is_html: bool = False
+    left_out: str = ""
+    """The reason why the whole file is left out; "" if it is read."""
 
 
 class _Element:
     """An open element. Inline elements share the properties of the block around them."""
 
-    __slots__ = ("divisions", "heading", "in_group", "is_pre", "is_verse", "tag")
+    __slots__ = ("divisions", "heading", "in_group", "is_pre", "is_verse", "link", "tag")
 
     def __init__(self, tag: str, outer: "_Element | None") -> None:
         self.tag = tag
@@ -119,47 +143,73 @@ class _Element:
         self.heading = _HEADINGS.get(tag) or (outer.heading if outer is not None else 0)
         # The number of divisions that end with the element.
         self.divisions = 0
+        # Of a link to an element: the number of parts of the text before it, and whether it leads to a note that is left out.
+        self.link: tuple[int, bool] | None = None
 
 
-class Pages:
-    """Reads the files of a book into its outline, one after the other."""
+class _Notes:
+    """The notes that are left out: the ids of elements in them, each with the name of its file, and files of notes alone."""
 
-    def __init__(self, outline: Outline) -> None:
-        self._outline = outline
-        self._by_id: dict[str, Division] = {}
+    def __init__(self) -> None:
+        self.ids: set[tuple[str, str]] = set()
+        self.files: set[str] = set()
 
-    def read(self, page: Page) -> None:
-        """Read XHTML. A file that is not well-formed is counted and read as HTML."""
+    def hold(self, base: str, reference: str) -> bool:
+        """Whether a reference from a file leads to one of them."""
+        file, identifier = resolve_target(base, reference)
+        return file is not None and ((file, identifier) in self.ids or file in self.files)
+
+
+def read_pages(pages: Sequence[Page], outline: Outline) -> None:
+    """Read the files of a book into its outline, one after the other.
+
+    Links to notes may come before them, so a book with links that nothing marks is first read for the ids of its notes alone.
+    """
+    notes = _Notes()
+    notes.files.update(page.place for page in pages if page.left_out in NOTES)
+    if any(_PLAIN_LINK.search(page.data) for page in pages):
+        for page in pages:
+            if not page.left_out:
+                _read_page(page, Outline(ReadCounts(), outline.where), {}, notes)
+    by_id: dict[str, Division] = {}
+    for page in pages:
+        if page.left_out:
+            outline.skip(page.left_out, page.place)
+        else:
+            _read_page(page, outline, by_id, notes)
+
+
+def _read_page(page: Page, outline: Outline, by_id: dict[str, Division], notes: _Notes) -> None:
+    """Read XHTML, or HTML. XHTML that is not well-formed is counted and read as HTML."""
+    if not page.is_html:
         try:
             # Parsed twice, because an outline cannot take back a part of a file.
             XmlParser(_ignore, entity=_ignore).feed(page.data, final=True)
         except MarkupError as error:
-            where = f"{self._outline.where}{page.place and ', ' + page.place}, line {error.line}"
-            self._outline.counts.repair("bad_xml", f"{where}: {error}")
-            self.read_html(page)
+            where = f"{outline.where}{page.place and ', ' + page.place}, line {error.line}"
+            outline.counts.repair("bad_xml", f"{where}: {error}")
+        else:
+            events = _Events(outline, page, by_id, notes)
+            XmlParser(events.start, events.end, events.text, events.entity).feed(page.data, final=True)
+            events.finish()
             return
-        events = _Events(self._outline, page, self._by_id)
-        parser = XmlParser(events.start, events.end, events.text, events.entity)
-        parser.feed(page.data, final=True)
-        events.finish()
+    _read_html(page, outline, by_id, notes)
 
-    def read_html(self, page: Page) -> None:
-        """Read HTML. Raises `RamifyError` if its elements are nested too deeply."""
-        html, bad_line = decode_html(page.data)
-        if bad_line:
-            where = f"{self._outline.where}{page.place and ', ' + page.place}, line {bad_line}"
-            self._outline.counts.repair("encoding", where)
-        events = _Events(self._outline, page, self._by_id)
-        parser = _Html(events)
-        try:
-            parser.feed(_SUBSET.sub("", html, count=1))
-            parser.close()
-        except MarkupError as error:
-            raise RamifyError(
-                f"{self._outline.where}{page.place and ', ' + page.place}, line {parser.getpos()[0]}: {error}. "
-                "Remove the tags that are never closed."
-            ) from None
-        events.finish()
+
+def _read_html(page: Page, outline: Outline, by_id: dict[str, Division], notes: _Notes) -> None:
+    """Raises `RamifyError` if elements are nested too deeply."""
+    html, bad_line = decode_html(page.data)
+    where = f"{outline.where}{page.place and ', ' + page.place}"
+    if bad_line:
+        outline.counts.repair("encoding", f"{where}, line {bad_line}")
+    events = _Events(outline, page, by_id, notes)
+    parser = _Html(events)
+    try:
+        parser.feed(_SUBSET.sub("", html, count=1))
+        parser.close()
+    except MarkupError as error:
+        raise RamifyError(f"{where}, line {parser.getpos()[0]}: {error}. Remove the tags that are never closed.") from None
+    events.finish()
 
 
 def _ignore(*_: object) -> None:
@@ -223,13 +273,16 @@ class _Html(LenientHtmlParser):
 class _Events:
     """Turns the events of a parser into divisions and paragraphs."""
 
-    def __init__(self, outline: Outline, page: Page, by_id: dict[str, Division]) -> None:
+    def __init__(self, outline: Outline, page: Page, by_id: dict[str, Division], notes: _Notes) -> None:
         self._outline = outline
         self._page = page
         self._by_id = by_id
+        self._notes = notes
         self._stack: list[_Element] = []
         # The height of the stack at the element that is left out with everything in it; 0 if there is none.
         self._left_out = 0
+        # Whether that element is a note.
+        self._in_note = False
         self._parts: list[str] = []
         self._page_title = ""
         # The first division of the file, which may take the title of the page.
@@ -247,26 +300,18 @@ class _Events:
         if len(self._stack) > MAX_ELEMENT_DEPTH:
             raise MarkupError(f"elements nested deeper than {MAX_ELEMENT_DEPTH:,}", 1, 0)
         if self._left_out:
+            if self._in_note and attributes:
+                self._add_note(attributes)
             return
         if tag in _BLOCKS:
             self._flush(outer)
-        types: list[str] = []
-        if attributes:
-            identifier = attributes.get("id") or attributes.get("name", "")
-            if identifier:
-                self._reach(identifier)
-            semantic = f"{attributes.get('epub:type', '')} {attributes.get('role', '').replace('doc-', ' ')}"
-            types = [name.rpartition(":")[2] for name in semantic.split()]
-            classes = attributes.get("class", "").lower().split()
-            if self._leaves_out(tag, types, classes, identifier):
-                self._left_out = len(self._stack)
-                return
-            if any(part in name for name in (*types, *classes) for part in _VERSE):
-                element.is_verse = True
-            if types and tag in _DIVIDING:
-                self._begin_division(element, types, attributes)
+        if attributes and self._start_with(element, attributes):
+            return
         if tag in _HIDDEN:
             self._left_out = len(self._stack)
+        elif tag in RUBY:
+            self._left_out = len(self._stack)
+            self._outline.counts.repair(RUBY[tag], self._where, bool(RUBY[tag]))
         elif tag == "pre":
             element.is_pre = element.is_verse = True
         elif tag == "br":
@@ -279,6 +324,27 @@ class _Events:
             self._outline.skip("picture", self._page.place)
         elif tag == "hgroup":
             self._grouped = None
+
+    def _start_with(self, element: _Element, attributes: Mapping[str, str]) -> bool:
+        """Apply the attributes of an element. Returns whether it is left out."""
+        identifier = attributes.get("id") or attributes.get("name", "")
+        if identifier:
+            self._reach(identifier)
+        semantic = f"{attributes.get('epub:type', '')} {attributes.get('role', '').replace('doc-', ' ')}"
+        types = [name.rpartition(":")[2] for name in semantic.split()]
+        classes = attributes.get("class", "").lower().split()
+        if self._leaves_out(element.tag, types, classes, identifier) or (
+            identifier and element.tag == "a" and self._leaves_out_note(identifier, attributes)
+        ):
+            self._add_note(attributes)
+            return True
+        if any(part in name for name in (*types, *classes) for part in _VERSE):
+            element.is_verse = True
+        if types and element.tag in _DIVIDING:
+            self._begin_division(element, types, attributes)
+        if element.tag == "a" and "#" in (reference := attributes.get("href", "")):
+            element.link = (len(self._parts), self._notes.hold(self._page.place, reference))
+        return False
 
     def end(self, tag: str) -> None:
         """End an element and those inside of it. A tag that ends no element is ignored."""
@@ -294,6 +360,8 @@ class _Events:
                 self._page_title += data
         elif self._stack and self._stack[-1].is_pre:
             self._parts.append(data)
+        elif self._stack and self._stack[-1].tag == "ruby" and data.isspace():
+            return
         else:
             self._parts.append(_SPACE.sub(" ", data))
 
@@ -323,13 +391,15 @@ class _Events:
     # --- elements -------------------------------------------------------------------------------------------------------
 
     def _end_open(self, tags: Container[str], until: Container[str]) -> None:
-        """End the innermost open element of these tags, unless one of `until` is nearer."""
+        """End the open elements of these tags, up to the nearest one of `until`."""
+        ended = None
         for place in range(len(self._stack) - 1, -1, -1):
             if self._stack[place].tag in tags:
-                self._end_elements(place)
-                return
-            if self._stack[place].tag in until:
-                return
+                ended = place
+            elif self._stack[place].tag in until:
+                break
+        if ended is not None:
+            self._end_elements(ended)
 
     def _end_elements(self, place: int) -> None:
         """End all elements from a place in the stack on."""
@@ -338,8 +408,11 @@ class _Events:
             if self._left_out:
                 if self._left_out == len(self._stack):
                     self._left_out = 0
+                    self._in_note = False
             elif element.tag in _BLOCKS:
                 self._flush(element)
+            elif element.link is not None:
+                self._end_link(*element.link)
             for _ in range(element.divisions):
                 self._outline.end()
             self._stack.pop()
@@ -348,14 +421,44 @@ class _Events:
         for name in (*types, *classes):
             if name in MARKS:
                 self._outline.counts.repair(MARKS[name], self._where)
+                self._parts.append(MARK)
+                self._left_out = len(self._stack)
                 return True
         reason = next((LEFT_OUT[name] for name in types if name in LEFT_OUT), None) or next(
             (CLASSES_LEFT_OUT[name] for name in (*classes, identifier) if name in CLASSES_LEFT_OUT), None
         )
+        if reason is None and identifier and _NOTE_ID(identifier):
+            reason = "footnote"
         if reason is None or tag not in _BLOCKS:
             return False
         self._outline.skip(reason, self._page.place)
+        self._left_out = len(self._stack)
+        self._in_note = reason in NOTES
         return True
+
+    def _leaves_out_note(self, identifier: str, attributes: Mapping[str, str]) -> bool:
+        """Leave out the block that an anchor of a note begins, which points back to its mark."""
+        fragment = attributes.get("href", "").partition("#")[2]
+        if not (_NOTE_ID(identifier) and _BACK_ID(fragment)) or "".join(self._parts).strip():
+            return False
+        block = next((height for height in range(len(self._stack), 0, -1) if self._stack[height - 1].tag in _BLOCKS), None)
+        if block is None or self._stack[block - 1].heading:
+            return False
+        self._parts.clear()
+        self._outline.skip("footnote", self._page.place)
+        self._left_out, self._in_note = block, True
+        return True
+
+    def _add_note(self, attributes: Mapping[str, str]) -> None:
+        """Record the ids of an element inside of a note."""
+        if self._in_note:
+            self._notes.ids.update((self._page.place, attributes[name]) for name in ("id", "name") if name in attributes)
+
+    def _end_link(self, start: int, leads_to_note: bool) -> None:
+        """Leave out the text of a link if it is the mark of a note that is left out, or leads back from a note."""
+        is_mark = leads_to_note or _BACK_SIGN("".join(self._parts[start:]))
+        if is_mark and start <= len(self._parts) and take_mark(self._parts, start):
+            self._outline.counts.repair("note_mark", self._where)
 
     def _begin_division(self, element: _Element, types: Sequence[str], attributes: Mapping[str, str]) -> None:
         kind = next((DIVISIONS[name] for name in types if name in DIVISIONS), None)
@@ -396,7 +499,8 @@ class _Events:
         if not text or text.isspace():
             return
         if block is not None and (block.heading or block.in_group):
-            self._heading(clean_line(text), block)
+            if title := without_emphasis(clean_line(text)):
+                self._heading(title, block)
         elif block is not None and block.is_verse:
             self._outline.paragraph(text, is_verse=True)
         else:

@@ -56,6 +56,10 @@ class PreparedClassification(PreparedLabels):
         if "classes" in facts:
             shown = [f"{name} {count:,}" for name, count in list(facts["classes"].items())[:6]]
             what += f"; {', '.join(shown)}{' …' if len(facts['classes']) > 6 else ''}"
+        kind = self.task.config.labels
+        if not isinstance(self.labels.values[0], str | bool | list):
+            other = "classes" if kind == "numbers" else "numbers"
+            what += f"; the labels are numbers, read as {kind} (--label-kind {other} reads them as {other})"
         what += said(
             facts,
             ("cut", "longer and cut"),

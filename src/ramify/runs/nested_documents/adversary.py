@@ -212,6 +212,9 @@ class PreparedAdversary(Prepared):
         )
         return counts if self.nested is None else f"{self.nested.reads()}; real: {counts}"
 
+    def notes(self) -> list[str]:
+        return super().notes() if self.nested is None else self.nested.notes()
+
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 

@@ -120,13 +120,17 @@ class PreparedNested(PreparedLanguageModel):
             comparable=number == 0 or scope == self.scopes[number - 1],
         )
 
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """The number of units of each stage's batches."""
+        pairs = zip(self.run.stages, self.scopes, strict=True)
+        return tuple(self._units(config, scope, self._view(self.levels, config, scope)) for config, scope in pairs)
+
     def _units(self, config: TrainConfig, scope: stages.Scope, view: Documents) -> int:
-        """The number of units of a stage's batches."""
-        if scope.role in stages.ON_LOWEST:
+        """The number of units of a stage's batches, as far as the data can fill them."""
+        if scope.role in stages.ON_LOWEST or not config.units:
             return 0
-        later = scope.later(self.frozen)
-        wanted = config.units * self.run.view.units_factor**later
-        return fillable(view.trees[~view.apart], wanted, config.units) if later else config.units
+        return fillable(view.trees[~view.apart], config.units * self.run.view.units_factor ** scope.later(self.frozen))
 
     def _data(
         self, levels: Levels, config: TrainConfig, scope: stages.Scope
@@ -187,12 +191,8 @@ class PreparedNested(PreparedLanguageModel):
             for level in view.rows.levels
         }
         parts = [
-            {
-                "role": scope.role.name.lower(),
-                "levels": self.levels.names[scope.levels],
-                "units": self._units(config, scope, self._view(self.levels, config, scope)),
-            }
-            for config, scope in zip(self.run.stages, self.scopes, strict=True)
+            {"role": scope.role.name.lower(), "levels": self.levels.names[scope.levels], "units": units}
+            for scope, units in zip(self.scopes, self.units, strict=True)
         ]
         return {"levels": levels, "tokens": len(self.levels.ids), "flattened": self.levels.flattened, "parts": parts}
 
@@ -210,14 +210,27 @@ class PreparedNested(PreparedLanguageModel):
             for name, level in facts["levels"].items()
             if level["children_left_out"]
         ]
-        unit = self.levels.names[unit_level(self.levels.names)]
-        larger = [
-            f"batches of {counted(part['units'], unit)} while {part['levels'][0]}s learn"
-            for part, config in zip(facts["parts"], self.run.stages, strict=True)
-            if part["units"] > config.units
-        ]
+        larger = [text for units, wanted, text in self._batches() if units > wanted]
         flat = [f"{counted(count, kind)} flattened" for kind, count in facts["flattened"].items()]
         return "; ".join([f"{counted(facts['tokens'], 'token')} in {nodes}", *notes, *left, *flat, *larger])
+
+    def notes(self) -> list[str]:
+        smaller = [(wanted, text) for units, wanted, text in self._batches() if 0 < units < wanted]
+        if not smaller:
+            return super().notes()
+        adapted = (
+            f"train.units={max(smaller)[0]} is more than {counted(len(self.store.split('train')), 'training document')} can "
+            f"fill, because half of a batch's units are of different documents: {', '.join(text for _, text in smaller)}."
+        )
+        return [*super().notes(), adapted]
+
+    def _batches(self) -> list[tuple[int, int, str]]:
+        """The units of each stage's batches, as they are and as in the settings, and a clause about them."""
+        names = self.levels.names
+        return [
+            (units, config.units, f"batches of {counted(units, names[unit_level(names)])} while {names[scope.first]}s learn")
+            for config, scope, units in zip(self.run.stages, self.scopes, self.units, strict=True)
+        ]
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         learned = self.begun
@@ -310,6 +323,7 @@ class NestedRun(LanguageModelRun):
             names = continued(begun, self.model.levels, names, self.init)
             self.model.check_options(checkpoint)
         frozen = stages.frozen_levels(self.task.frozen, names, begun)
+        self._check_documents(store, names)
         tokenizer = tokenizer_of(self.tokenizer, self.init, store, out, seed=self.seed)
         tokenizer.require(("mask",), "agent")
         torch.manual_seed(step_seed(self.seed, 0))
@@ -346,6 +360,18 @@ class NestedRun(LanguageModelRun):
                 "are learned in chunks. Set task.autoencoder_distance=squared, or train.units=0."
             )
 
+    def _check_documents(self, store: Store, names: Sequence[str]) -> None:
+        """Raise `RamifyError` if children are to be replaced from another document, and the data have one."""
+        if self._replaces_from_others() and len(names) > 1 and len(store.split("train")) == 1:
+            raise RamifyError(
+                f"task.replacement=other_document takes children from other documents, but {self.data} has one training "
+                "document. Set task.replacement=any."
+            )
+
+    def _replaces_from_others(self) -> bool:
+        """Whether each replaced child comes from another document of its batch."""
+        return self.task.replacement == "other_document" and not (self.task.queue and self.task.frozen is None)
+
     def _check_tokens(self, task: NestedAutoencoder, frozen: int) -> None:
         """Raise `RamifyError` if tokens are added to vectors that no stage standardizes."""
         skip = task.backbone.encoder(0).token_skip
@@ -379,8 +405,7 @@ class NestedRun(LanguageModelRun):
     def check_replacement(self, view: Documents, config: TrainConfig, seed: int) -> None:
         """Raise `RamifyError` if a batch of a stage holds a single document, so that no child could be replaced from another.
         Batches of tokens are those of the first epoch, which the seed determines."""
-        queued = self.task.queue and self.task.frozen is None
-        if self.task.replacement != "other_document" or queued or len(view.rows.levels) == 1:
+        if not self._replaces_from_others() or len(view.rows.levels) == 1:
             return
         if view.apart.any():
             cause = "view.whole_documents=true"

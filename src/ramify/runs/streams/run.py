@@ -1,7 +1,7 @@
 """Language models on rows of running text that continue each other: XLNet and its relatives."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -45,7 +45,7 @@ class PreparedStreams(PreparedLanguageModel):
         def collate(rows: Sequence[StreamRow]) -> Any:
             return collate_streams(rows, input)
 
-        return Stage(config, self.view, collate, self._dev_loss(), make_sampler=stream(self.run.view.num_rows))
+        return Stage(config, self.view, collate, self._dev_loss(), make_sampler=stream(self.view.config.num_rows))
 
     def facts(self) -> dict[str, Any]:
         text, view = self.view.text, self.view
@@ -64,6 +64,16 @@ class PreparedStreams(PreparedLanguageModel):
             f"{counted(facts['streams'], 'stream')} of {counted(facts['rows_per_stream'], 'row')}, "
             f"{self.run.input.row_tokens} tokens each; {facts['left_out']:,} tokens at the ends of streams are left out"
         )
+
+    def notes(self) -> list[str]:
+        asked, streams = self.run.view.streams, self.view.config.streams
+        if streams == asked:
+            return super().notes()
+        adapted = (
+            f"view.streams={asked} is more than a text of {counted(self.view.text.num_tokens, 'token')} can fill with rows of "
+            f"input.row_tokens={self.run.input.row_tokens}: {counted(streams, 'stream')} in each direction."
+        )
+        return [*super().notes(), adapted]
 
     def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
@@ -124,7 +134,8 @@ class StreamRun(RunningTextRun):
         model = with_vocabulary(self.model, tokenizer)
         task = self._task(model, tokenizer)
         text = RunningText.open(store, tokenizer, "train", marks=True, open_words=reads_characters(task.backbone))
-        view = Streams(text, tokenizer, self.input, self.view, seed=self.seed)
+        streams = min(self.view.streams, max(1, text.num_tokens // self.input.row_tokens))
+        view = Streams(text, tokenizer, self.input, replace(self.view, streams=streams), seed=self.seed)
         model.check_streams(self.input, self.view, view.length)
         return PreparedStreams(self, store, task, view)
 
