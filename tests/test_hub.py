@@ -139,7 +139,7 @@ def test_shipped_models_name_their_kind(name, kind):
 def test_files_of_a_saved_model(tmp_path):
     task = tree_task(dtype=torch.float32)
     hub.save(MaskFiller(task), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "special_tokens.json"}
     card = (tmp_path / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: ramify\n")
     assert "| context_position | none |" in card
@@ -447,7 +447,8 @@ def test_pushing_uploads_the_model_and_nothing_else(saved, monkeypatch):
     assert hub.push_to_hub(saved, "me/model", private=True) == "https://huggingface.co/me/model"
     assert calls[0] == ("me/model", {"private": True, "exist_ok": True})
     assert calls[1]["folder_path"] == str(saved)
-    assert set(calls[1]["allow_patterns"]) == {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
+    files = {"config.json", "model.safetensors", "tokenizer.json", "special_tokens.json", "README.md"}
+    assert set(calls[1]["allow_patterns"]) == files
     hub.push_to_hub(saved, "me/model", run_record=True)
     assert "run.json" in calls[3]["allow_patterns"]
     (saved / "config.json").rename(saved / "run.json")

@@ -290,14 +290,13 @@ class Tokenizer:
         self.source = str(source)
         self._lacking = dict(lacking or {})
         self.roles = {role: tuple(ids) for role, ids in (roles or {}).items() if [*ids] != _spelled(engine, role)}
-        self.json = engine.to_str(pretty=False)
         self.special_ids = sorted(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
         """The ids of all special tokens."""
         self.engine = engine
         # Nothing but their spelling in a text can ask for special tokens without a role.
         held = {number for role in ROLES for number in self.role_ids(role)} | {*self.sentinels}
-        if markers := [number for number in self.special_ids if number not in held]:
-            self.engine = self._reading(markers)
+        self._markers = [number for number in self.special_ids if number not in held]
+        self.engine = self._flagged(self._markers, special=False) if self._markers else engine
         self.engine.encode_special_tokens = True
 
     @classmethod
@@ -488,6 +487,11 @@ class Tokenizer:
         return {role: self.role_id(role) for role in SHARED_ROLES}
 
     @cached_property
+    def json(self) -> str:
+        engine = self._flagged(self._markers, special=True) if self._markers else self.engine
+        return engine.to_str(pretty=False)
+
+    @cached_property
     def hash(self) -> str:
         roles = repr(sorted(self.roles.items())) if self.roles else ""
         return hashlib.sha256((self.json + roles).encode()).hexdigest()[:16]
@@ -648,19 +652,20 @@ class Tokenizer:
 
     @cached_property
     def _mask_engine(self) -> Engine:
-        return self._reading([self.mask_id])
+        return self._flagged([self.mask_id], special=False)
 
     @cached_property
     def _sentinel_engine(self) -> Engine:
-        return self._reading(self.sentinels)
+        return self._flagged(self.sentinels, special=False)
 
-    def _reading(self, special: Sequence[int]) -> Engine:
-        """The engine, which also finds these special tokens in a text, with the spaces that each takes along."""
+    def _flagged(self, tokens: Sequence[int], *, special: bool) -> Engine:
+        """A copy of the engine, for which some tokens are special or not. It finds those that are not in a text, and the spaces
+        that each takes along."""
         settings = json.loads(self.engine.to_str())
         added = {token["id"]: token for token in settings["added_tokens"]}
-        for number in special:
+        for number in tokens:
             plain = {"id": number, "content": self.token(number), **dict.fromkeys(FLAGS, False)}
-            added[number] = added.get(number, plain) | {"special": False}
+            added[number] = added.get(number, plain) | {"special": special}
         settings["added_tokens"] = [added[number] for number in sorted(added)]
         engine = Engine.from_str(json.dumps(settings))
         engine.encode_special_tokens = True

@@ -259,6 +259,11 @@ def test_published_form_is_loaded_and_generates(tmp_path):
     with pytest.raises(RamifyError, match="begin=False leaves nothing to score of the text '0', which has one token"):
         model.score("0", begin=False)
     assert [table.queries for table in model.attention("01+,").attention] == [("0", "1", "+", ",")]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [END, 3]}))
+    stopping, kept = ramify.load(tmp_path), tmp_path / "kept"
+    assert stopping.ends == (END, 3)
+    ramify.save(stopping, kept)
+    assert (ramify.load(kept).ends, ramify.load(kept).begins) == ((END, 3), False)
     ramify.save(model, tmp_path / "ours")
     assert ramify.load(tmp_path / "ours").generate("01", tokens=9, seed=1) == model.generate("01", tokens=9, seed=1)
     export_hugging_face(model, tmp_path / "exported")

@@ -5,14 +5,20 @@ import json
 import shutil
 
 import pytest
+import torch
 from tokenizers import pre_tokenizers
 
+from ramify.batching.text_input import TextInput
 from ramify.errors import RamifyError
+from ramify.inference.fill_mask import MaskFiller
+from ramify.models.bert import Bert, BertConfig
+from ramify.special_tokens import Role
+from ramify.tasks.masked_lm import MaskedLM, MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
 
-ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
+ROLES: tuple[Role, ...] = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 WORDS = ["the", "old", "tide", "turn", "##s", "##ing", "salt", "a", ",", "[", "]", "e", "##1"]
 
 
@@ -73,8 +79,8 @@ def check(folder, layout, texts, pairs=True):
         wrapped = rows.wrap_pair(ours.encode("the tide"), ours.encode("salt"))
         assert wrapped.tolist() == theirs("the tide", "salt").input_ids
     # No byte is unknown to a GPT-2, whatever its class calls unknown.
-    roles = [role for role in ROLES if getattr(theirs, f"{role}_token") and (role != "unk" or layout != "plain")]
-    stated = {role: getattr(theirs, f"{role}_token_id") for role in roles}
+    roles: list[Role] = [role for role in ROLES if getattr(theirs, f"{role}_token") and (role != "unk" or layout != "plain")]
+    stated: dict[Role, int] = {role: getattr(theirs, f"{role}_token_id") for role in roles}
     assert {role: ours.role_id(role) for role in roles} == stated
     assert ours.vocab_size == len(theirs)
     return ours
@@ -90,9 +96,10 @@ MARKED = ["the kelp turns", "a [E1] tide kelp", "kelps [E1]ing"]
 @pytest.mark.parametrize("kind", ["plain", "objects"])
 def test_roles_of_a_bert_are_those_of_its_files(tmp_path, file, kind):
     flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
-    named = NAMED if kind == "plain" else {name: {"content": piece, **flags} for name, piece in NAMED.items()}
-    if (file, kind) == ("tokenizer_config", "objects"):
-        named = {name: value | {"__type": "AddedToken"} for name, value in named.items()}
+    objects = {name: {"content": piece, "__type": "AddedToken", **flags} for name, piece in NAMED.items()}
+    if file == "special_tokens_map":
+        objects = {name: {"content": piece, **flags} for name, piece in NAMED.items()}
+    named = NAMED if kind == "plain" else objects
     check(bert(tmp_path / "old", OTHER, **{file: named}), "bert", TEXTS)
     check(resaved(tmp_path / "old", tmp_path / "new"), "bert", TEXTS)
 
@@ -111,7 +118,9 @@ def test_added_tokens_of_a_bert_are_read(tmp_path):
     assert late.mask_id == size + 1
     # Saved by Ramify, it reads them as before.
     own.save(tmp_path)
-    assert Tokenizer.load(tmp_path).encode(MARKED[1]) == own.encode(MARKED[1])
+    again = Tokenizer.load(tmp_path)
+    assert (again.encode(MARKED[1]), again.special_ids) == (own.encode(MARKED[1]), own.special_ids)
+    assert again.json == own.json
 
 
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -131,6 +140,22 @@ def test_the_space_behind_a_mask_stays(tmp_path, lstrip, prefix):
     assert own.pieces[own.encode("tide <mask> salt", masks=True)[-1]] == "Ġsalt"
     assert own.spaced_masks("tide <mask> salt<mask>") == [lstrip, False]
     check(resaved(tmp_path / "old", tmp_path / "new"), "roberta", MASKED)
+
+
+def test_candidates_are_spelled_as_at_the_mask(tmp_path):
+    """Behind a space, a word is the piece with the space; of two candidates, the shares are those of their pieces."""
+    mask = {"mask_token": {"content": "<mask>", "lstrip": True}}
+    words = Tokenizer.load(byte_level(tmp_path / "old", ROBERTA, special_tokens_map=mask))
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=words.vocab_size, dim=8, num_heads=2, ffn_dim=16, num_layers=1, max_tokens=32)
+    input = TextInput(max_tokens=32, context="none", layout="roberta")
+    model = MaskFiller(MaskedLM(Bert(config), words, input, MaskedLMConfig()).eval())
+    for text, pieces in (("tide <mask> tide", ("Ġsalt", "Ġtide")), ("<mask> turns", ("tide", "t"))):
+        candidates = [piece.removeprefix("Ġ") for piece in pieces]
+        all_tokens = {token.token: token.probability for token in model.fill_mask(text, top_k=999).masks[0].tokens}
+        expected = all_tokens[pieces[0]] / sum(all_tokens[piece] for piece in pieces)
+        (chosen,) = model.fill_mask(text, candidates=candidates).masks
+        assert {token.token: token.probability for token in chosen.tokens}[candidates[0]] == pytest.approx(expected, rel=1e-4)
 
 
 def test_flags_of_added_tokens_are_read(tmp_path):
@@ -232,7 +257,7 @@ def test_files_that_contradict_each_other(tmp_path):
 def test_roles_are_saved_beside_the_tokenizer(tmp_path):
     own = Tokenizer.load(bert(tmp_path / "old", OTHER, tokenizer_config=NAMED))
     own.save(tmp_path)
-    again = Tokenizer.load(tmp_path)
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
     assert (again.hash, again.roles, again.mask_id) == (own.hash, own.roles, 4)
     assert own.hash != Tokenizer(own.engine).hash
     with pytest.raises(RamifyError, match=r"words\.json cannot hold the roles of special tokens"):
