@@ -57,7 +57,7 @@ def test_answers_as_json_and_as_text(ramify, store, run, tmp_path):
 def test_evaluation_as_json_and_as_text(ramify, store, run):
     scored = ("evaluate", run, "--data", store.path, "--split", "dev")
     found = json.loads(ramify(*scored, "--json")[1])
-    assert list(found) == ["metric", "value", "metrics", "majority", "count"]
+    assert list(found) == ["metric", "value", "metrics", "majority", "count", "most_frequent"]
     assert (found["metric"], found["count"]) == ("f1", 60)
     assert found["value"] > found["majority"]
     assert "60 questions" in ramify(*scored)[1]

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import weakref
 
 import pyarrow as pa
@@ -56,7 +57,7 @@ def pair_run(tmp_path_factory):
 
 def test_evaluate(run, data):
     found = json.loads(call("evaluate", run, "--data", data, "--split", "dev", "--json").stdout)
-    assert [*found] == ["metric", "value", "metrics", "majority", "count"]
+    assert [*found] == ["metric", "value", "metrics", "majority", "count", "most_frequent"]
     assert found["count"] == 12
     shown = call("evaluate", run, "--data", data, "--split", "test").stdout
     assert shown.startswith("accuracy ")
@@ -130,6 +131,7 @@ def test_a_class_cannot_steer_the_terminal(tmp_path):
     call("data", "build", tmp_path / "rows.jsonl", "--format", "labelled", "--out", tmp_path / "data")
     shown = call("train", "classify", "--data", tmp_path / "data", "--model", "majority", "--out", tmp_path / "run")
     assert "[31mgood" in shown.stderr
+    assert re.search(r"fitted, dev accuracy \S+; the model predicts one thing for every dev example\n", shown.stderr)
     assert "\x1b" not in shown.stderr + call("predict", tmp_path / "run", "--text", "ba").stdout
 
 

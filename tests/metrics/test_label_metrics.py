@@ -7,6 +7,8 @@ import sklearn.metrics as reference
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramify.metrics.answers import score_answers
+from ramify.metrics.choices import ChoicePredictions
 from ramify.metrics.classification import (
     TEMPERATURES,
     ClassPredictions,
@@ -20,6 +22,7 @@ from ramify.metrics.classification import (
     temperature,
 )
 from ramify.metrics.intervals import bootstrap_ratio
+from ramify.metrics.spans import score_spans, score_tags
 
 CLASSES = 4
 
@@ -103,6 +106,30 @@ def test_numbers_are_scored_as_by_scipy(rows):
 def test_pearson_of_single_precision():
     gold = np.array([1e4, 1e4 + 1, 1e4 + 2], np.float32)
     assert NumberPredictions(gold, gold).scores()["pearson"] == pytest.approx(1)
+
+
+FLAGS = np.array([[True, False], [True, False], [False, False]])
+
+
+@pytest.mark.parametrize(
+    ("predictions", "count", "total", "name"),
+    [
+        (ClassPredictions(np.array([0, 1, 1]), np.array([1, 1, 1]), 2), 3, 3, "cold"),
+        (ClassPredictions(np.array([0, 1, 1]), np.array([1, 0, 1]), 2), 2, 3, "cold"),
+        (SeveralPredictions(FLAGS, FLAGS), 2, 3, "hot"),
+        (SeveralPredictions(FLAGS, np.zeros((3, 2), bool)), 3, 3, "no label"),
+        (NumberPredictions(np.array([1.0, 2.0]), np.array([0.25, 0.25])), 2, 2, "0.25"),
+        (score_answers(["", "", "a boat"], [["a boat"], [], []], "2.0"), 2, 3, "no answer"),
+        (score_spans([["B-P", "O"], ["O"]], [["O", "O"], ["O"]]), 2, 2, "no span"),
+        (score_spans([["B-P", "O"], ["O"]], [["B-P", "O"], ["B-P"]]), 0, 2, "no span"),
+        (score_tags([["N", "V"], ["N"]], [["N", "N"], ["N"]]), 3, 3, "N"),
+        (ChoicePredictions(np.array([0, 1]), np.array([1, 1]), np.array([2, 2])), 2, 2, "choice 2"),
+    ],
+)
+def test_the_most_frequent_prediction(predictions, count, total, name):
+    found = predictions.most_frequent
+    assert (found.count, found.total, found.is_only) == (count, total, count == total)
+    assert predictions.named(found.value, ("hot", "cold")) == name
 
 
 def test_intervals_of_accuracy_are_those_of_its_ratio():

@@ -73,7 +73,7 @@ def run1(store, tmp_path_factory):
 def test_it_learns_to_answer(store, run1):
     model = ramify.load(run1)
     found = scores(model, run1, store)
-    assert list(found) == ["metric", "value", "metrics", "majority", "count"]
+    assert list(found) == ["metric", "value", "metrics", "majority", "count", "most_frequent"]
     assert list(found["metrics"]) == ["exact_match", "f1"]
     assert found["metric"] == "f1"
     assert found["value"] == found["metrics"]["f1"] > 0.9 > 3 * found["majority"]

@@ -67,7 +67,7 @@ def test_every_model_from_scratch_and_as_features(store, tmp_path, name):
 def test_it_learns(store, bert_run):
     found = score(ramify.load(bert_run), bert_run, store)
     gold = Counter(row["label"] for row in sentences(120) if row["split"] == "dev")
-    assert [*found] == ["metric", "value", "metrics", "majority", "count"]
+    assert [*found] == ["metric", "value", "metrics", "majority", "count", "most_frequent"]
     assert found["metric"] == "accuracy"
     assert found["value"] == found["metrics"]["accuracy"] > 0.9
     train = Counter(row["label"] for row in sentences(120) if row["split"] == "train").most_common(1)[0][0]

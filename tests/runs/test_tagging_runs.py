@@ -72,7 +72,7 @@ def test_every_model_from_scratch_and_as_features(store, tmp_path, name):
 
 def test_it_learns(store, out):
     found = score(out, store)
-    assert [*found][:5] == ["metric", "value", "metrics", "majority", "count"]
+    assert [*found][:6] == ["metric", "value", "metrics", "majority", "count", "most_frequent"]
     assert found["metric"] == "span_f1"
     assert found["value"] == found["metrics"]["span_f1"] > 0.9
     assert found["metrics"].keys() == {"span_f1", "precision", "recall", "accuracy", "f1_LOC", "f1_PER"}

@@ -151,8 +151,15 @@ def test_a_floor_is_a_model(tmp_path, monkeypatch, task, model):
     prepared, loaded = fitted(task, store, tmp_path / "run", model)
     found = score(loaded, tmp_path / "run", store, "dev")
     assert found["value"] == pytest.approx(prepared.fit["dev"])
-    assert prepared.fitted.line() == f"fitted, dev {prepared.metric.label} {prepared.fit['dev']:.4f}"
+    frequent = found["most_frequent"]
+    only = frequent["count"] == frequent["total"]
+    assert only == ((task, model) == ("choose", "majority"))
+    note = "; the model predicts one thing for every dev example" * only
+    assert prepared.fitted.line() == f"fitted, dev {prepared.metric.label} {prepared.fit['dev']:.4f}{note}"
+    lines = RUNS[loaded.kind].evaluate(loaded, str(tmp_path / "run"), store, "dev", {}).lines()
+    assert (f"are predicted as “{frequent['prediction']}”" in lines[0]) == only
     page = write_report(tmp_path / "run").read_text()
+    assert (f"are predicted as “{frequent['prediction']}”." in page) == only
     assert ("and has no settings." if model == "majority" else "The dev split chose the best of these settings.") in page
     weights = loaded.task.state_dict()
     execute(RECIPES[task](str(store.path), model=model), tmp_path / "run", resume=True, cpu=True)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from ramify.metrics.classification import Predictions
+from ramify.metrics.classification import MostFrequent, Predictions
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -72,6 +72,8 @@ class AnswerScores(Predictions):
     has_answer: Flags
     """Whether the passage holds an answer."""
     rules: Rules
+    texts: NDArray[Any]
+    """The answers; `NO_ANSWER` for none."""
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -81,7 +83,15 @@ class AnswerScores(Predictions):
         return self.has_answer
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
-        return replace(self, exact=self.exact[rows], f1=self.f1[rows], has_answer=self.has_answer[rows])
+        parts = {name: getattr(self, name)[rows] for name in ("exact", "f1", "has_answer", "texts")}
+        return replace(self, **parts)
+
+    @property
+    def most_frequent(self) -> MostFrequent:
+        return MostFrequent.of(self.texts.tolist())
+
+    def named(self, value: str, labels: Sequence[str]) -> str:
+        return value or "no answer"
 
     @property
     def metrics(self) -> Mapping[str, Callable[[], float]]:
@@ -106,6 +116,7 @@ def score_answers(answers: Sequence[str], gold: Sequence[Sequence[str]], rules: 
         np.array([f1(answer, texts, rules) for answer, texts in pairs], dtype=np.float64),
         np.array([bool(texts) for texts in gold], dtype=bool),
         rules,
+        np.array(answers, dtype=object),
     )
 
 

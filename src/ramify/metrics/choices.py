@@ -1,6 +1,6 @@
 """Scores of choices: the share of questions whose likeliest choice is right, beside chance."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from ramify.metrics.classification import Predictions
+from ramify.metrics.classification import MostFrequent, Predictions
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,13 @@ class ChoicePredictions(Predictions):
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, right=self.right[rows], predicted=self.predicted[rows], counts=self.counts[rows])
+
+    @property
+    def most_frequent(self) -> MostFrequent:
+        return MostFrequent.of(self.predicted.tolist())
+
+    def named(self, value: int, labels: Sequence[str]) -> str:
+        return f"choice {value + 1}"
 
     @property
     def metrics(self) -> Mapping[str, Callable[[], float]]:

@@ -4,7 +4,8 @@ Scores are shares of 1. Classes are numbered from 0.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -22,6 +23,34 @@ BINS = 15
 """The number of bins of the reliability diagram (Guo et al. 2017)."""
 TEMPERATURES = (0.01, 100.0)
 """The range in which the temperature is searched."""
+
+
+@dataclass(frozen=True)
+class MostFrequent:
+    """The prediction that a model makes most often."""
+
+    value: Any
+    count: int
+    total: int
+    """The number of predictions."""
+    unit: str = ""
+    """The name of what each is about; empty: of an example."""
+
+    @classmethod
+    def of(cls, predicted: Iterable[Any], unit: str = "") -> Self:
+        """That among predictions; of equally frequent ones, the first."""
+        counts = Counter(predicted)
+        value, count = next(iter(counts.most_common(1)), (None, 0))
+        return cls(value, count, counts.total(), unit)
+
+    @property
+    def share(self) -> float:
+        return self.count / max(1, self.total)
+
+    @property
+    def is_only(self) -> bool:
+        """Whether there is no other prediction, among several."""
+        return self.total > 1 and self.count == self.total
 
 
 class Predictions(ABC):
@@ -43,6 +72,15 @@ class Predictions(ABC):
     @abstractmethod
     def truth(self) -> NDArray[Any]:
         """The gold labels, or what the score of a text depends on beside the prediction."""
+
+    @property
+    @abstractmethod
+    def most_frequent(self) -> MostFrequent:
+        """The most frequent prediction, whose value `named` spells."""
+
+    @abstractmethod
+    def named(self, value: Any, labels: Sequence[str]) -> str:
+        """A prediction in words. `labels` are the names of numbered ones."""
 
     def scores(self) -> dict[str, float]:
         return {name: score() for name, score in self.metrics.items()}
@@ -96,6 +134,13 @@ class ClassPredictions(Predictions):
         group = None if self.group is None else self.group[rows]
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows], group=group)
 
+    @property
+    def most_frequent(self) -> MostFrequent:
+        return MostFrequent.of(self.predicted.tolist())
+
+    def named(self, value: int, labels: Sequence[str]) -> str:
+        return labels[value]
+
     @cached_property
     def confusion(self) -> Int[NDArray, "gold predicted"]:
         """The number of texts of each gold class with each predicted class."""
@@ -140,6 +185,13 @@ class SeveralPredictions(Predictions):
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows])
 
     @property
+    def most_frequent(self) -> MostFrequent:
+        return MostFrequent.of(map(tuple, self.predicted.tolist()))
+
+    def named(self, value: tuple[bool, ...], labels: Sequence[str]) -> str:
+        return ", ".join(label for label, has in zip(labels, value, strict=True) if has) or "no label"
+
+    @property
     def per_class(self) -> "ClassScores":
         return ClassScores.of_counts((self.gold & self.predicted).sum(0), self.predicted.sum(0), self.gold.sum(0))
 
@@ -168,6 +220,13 @@ class NumberPredictions(Predictions):
 
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         return replace(self, gold=self.gold[rows], predicted=self.predicted[rows])
+
+    @property
+    def most_frequent(self) -> MostFrequent:
+        return MostFrequent.of(self.predicted.tolist())
+
+    def named(self, value: float, labels: Sequence[str]) -> str:
+        return f"{value:.4g}"
 
     @property
     def metrics(self) -> Mapping[str, Callable[[], float]]:

@@ -1,5 +1,6 @@
 """Scores of tags: those of CoNLL-2000's shared task for spans (Tjong Kim Sang & Buchholz 2000), and those of single words."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +11,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from ramify.dataset.bio import spans_of
-from ramify.metrics.classification import Predictions
+from ramify.metrics.classification import MostFrequent, Predictions
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,17 @@ class TagPredictions(Predictions):
     def take(self, rows: Int[NDArray, " kept"]) -> Self:
         names = ("right", "predicted", "annotated", "right_words", "words")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    @property
+    def most_frequent(self) -> MostFrequent:
+        """The most frequent tag of a word. Of spans, how many texts have none: no other prediction is one for all texts."""
+        if self.unit == "span":
+            return MostFrequent("no span", int((self.predicted.sum(1) == 0).sum()), len(self))
+        counts = dict(zip(self.types, self.predicted.sum(0).tolist(), strict=True))
+        return MostFrequent.of(Counter(counts).elements(), "word")
+
+    def named(self, value: str, labels: Sequence[str]) -> str:
+        return value
 
     @property
     def per_type(self) -> dict[str, SpanCounts]:

@@ -40,11 +40,13 @@ class Fitted:
     metric: Metric
     score: float | None
     """The best dev score; None: the dev split holds nothing to score."""
+    note: str = ""
+    """A reservation about the score."""
 
     def line(self) -> str:
         if self.score is None:
             return f"fitted, {NO_DEV_SCORE}"
-        return f"fitted, dev {self.metric.label} {self.score:.4f}"
+        return f"fitted, dev {self.metric.label} {self.score:.4f}{self.note and f'; {self.note}'}"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Runs on questions about passages, whose answers are spans: SQuAD 1.1 and 2.0."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +14,7 @@ from ramify.dataset.questions import read_questions
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.answer import Answerer
+from ramify.metrics.classification import Predictions
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import answer_report, answer_scores
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, shared_folder
@@ -59,16 +60,13 @@ class PreparedAnswers(PreparedLabels):
             what += f"; {counted(facts['unspelled'], 'answer')} of which the tokenizer keeps no letter left out"
         return "; ".join([what, *counts.notes()]) + self.kept_note()
 
-    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-        return []
-
-    def measured(self, view: QuestionView, sums: MeterSums) -> dict[str, float]:
+    def measured(self, view: QuestionView, sums: MeterSums) -> Predictions:
         answers = answer_scores.answers_of(self.task, view, read=sums.add)
         thresholds = answers.thresholds()
         if thresholds is not None:
             # The best weights are saved with the threshold that was chosen for them.
             self.task.threshold.fill_(float(thresholds.values[thresholds.best]))
-        return answers.scores(float(self.task.threshold)).scores()
+        return answers.scores(float(self.task.threshold))
 
 
 @dataclass(frozen=True, kw_only=True)

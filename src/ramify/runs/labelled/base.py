@@ -31,6 +31,7 @@ from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.base import Pipeline
 from ramify.inference.kept_features import GIB, keep_features, kept_bytes
+from ramify.metrics.classification import Predictions
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
 from ramify.progress import activity
@@ -57,6 +58,10 @@ FIXED = (
 
 Candidate = tuple[dict[str, Any], DownstreamTask]
 """Settings, and a task that is fitted with them in closed form."""
+MOST_FREQUENT = "most_frequent"
+"""The key in metrics.jsonl of the share of the most frequent prediction."""
+ONE_FOR_ALL = "the model predicts one thing for every dev example"
+
 KEPT = "kept"
 TOO_LARGE = "more than task.keep_gib, so computed anew in every epoch"
 DRAWN = "computed anew in every epoch, because their contexts are drawn anew"
@@ -144,13 +149,14 @@ class PreparedLabels(Prepared, ABC):
     """The examples of the dev split; None: it has no labels."""
     fit: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     """Facts about a fit in closed form; none for models that are trained."""
+    data_warnings: tuple[str, ...] = field(default=(), kw_only=True)
 
     @abstractmethod
     def collator_of(self, view: Any) -> LabelCollator: ...
 
     @abstractmethod
-    def measured(self, view: Any, sums: MeterSums) -> dict[str, float]:
-        """The task's metrics on the dev split, whose readings are added to `sums`. It may fit what dev decides on, so that the
+    def measured(self, view: Any, sums: MeterSums) -> Predictions:
+        """The predictions on the dev split, whose readings are added to `sums`. It may fit what dev decides on, so that the
         best weights are saved with it."""
 
     def dev(self) -> Callable[[], dict[str, float]] | None:
@@ -160,11 +166,21 @@ class PreparedLabels(Prepared, ABC):
 
         def measure() -> dict[str, float]:
             sums = MeterSums(self.task)
-            scores = self.measured(self.held_out, sums)
+            predictions = self.measured(self.held_out, sums)
+            found = predictions.scores() | {MOST_FREQUENT: predictions.most_frequent.share}
             loss = sum(sums.losses[name] / sums.counts[name] for name in sums.losses)
-            return scores | {"dev_loss": loss} | sums.meters()
+            return found | {"dev_loss": loss} | sums.meters()
 
         return measure
+
+    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+        measured = [record for record in metrics if self.metric.name in record]
+        best: Mapping[str, Any] = {}
+        for record in measured:
+            if self.metric.improves(record[self.metric.name], best.get(self.metric.name)):
+                best = record
+        only = [f"at its best dev score, of step {best['step']}, {ONE_FOR_ALL}."] if best.get(MOST_FREQUENT) == 1 else []
+        return [*self.data_warnings, *only]
 
     @property
     def metric(self) -> Metric:
@@ -212,12 +228,16 @@ class PreparedLabels(Prepared, ABC):
             for settings, task in candidates:
                 fitted = replace(self, task=task, run=replace(self.run, model=task.backbone.config))
                 measure, metric = fitted.dev(), fitted.metric
-                score = None if measure is None else measure()[metric.name]
+                measured = {} if measure is None else measure()
+                score = measured.get(metric.name)
                 tried.append({**settings, "dev": score})
                 if best is None or (score is not None and metric.improves(score, best.fit["dev"])):
-                    best = replace(fitted, fit=tried[-1] | {"metric": metric.name, "tried": tried})
+                    note = ONE_FOR_ALL if measured.get(MOST_FREQUENT) == 1 else ""
+                    best = replace(
+                        fitted, fit=tried[-1] | {"metric": metric.name, "tried": tried}, fitted=Fitted(metric, score, note)
+                    )
         assert best is not None
-        return replace(best, fitted=Fitted(best.metric, best.fit["dev"]))
+        return best
 
     @property
     def fit_facts(self) -> dict[str, Any]:

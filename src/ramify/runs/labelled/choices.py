@@ -1,6 +1,6 @@
 """Runs on questions with choices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,6 +12,7 @@ from ramify.dataset.labels import has_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import counted
 from ramify.inference.choose import Chooser, choice_scores, held_out, view_of
+from ramify.metrics.classification import Predictions
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, said, shared_folder
 from ramify.runs.labelled.choice_report import parts
@@ -52,11 +53,8 @@ class PreparedChoices(PreparedLabels):
         )
         return what + self.kept_note()
 
-    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-        return []
-
-    def measured(self, view: ChoiceView, sums: MeterSums) -> dict[str, float]:
-        return compared(view, choice_scores(self.task, view, read=sums.add)).scores()
+    def measured(self, view: ChoiceView, sums: MeterSums) -> Predictions:
+        return compared(view, choice_scores(self.task, view, read=sums.add))
 
 
 @dataclass(frozen=True, kw_only=True)

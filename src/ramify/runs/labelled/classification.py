@@ -1,7 +1,7 @@
 """Runs on labels of whole texts: classes, several classes, or numbers."""
 
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -14,6 +14,7 @@ from ramify.dataset.labels import NodeLabels, check_kind, class_names, has_label
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.inference.classify import Classifier, held_out, label_scores, rows_of
+from ramify.metrics.classification import Predictions
 from ramify.metrics.published import published_metrics
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled import report, scores
@@ -70,15 +71,12 @@ class PreparedClassification(PreparedLabels):
         )
         return what + self.kept_note()
 
-    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-        return []
-
-    def measured(self, view: LabelledView, sums: MeterSums) -> dict[str, float]:
+    def measured(self, view: LabelledView, sums: MeterSums) -> Predictions:
         found = label_scores(self.task, view, read=sums.add)
         assert view.targets is not None
         # The best weights are saved with the temperature that was fitted to them.
         self.task.fit_temperature(found, view.targets)
-        return self.task.predictions(found, view.targets, view.group).scores()
+        return self.task.predictions(found, view.targets, view.group)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -225,6 +225,7 @@ def held_out_scores(
         f"On the {split} split, its {metric.label} is ",
         Strong(f"{value:.3f}"),
         f"; {scored.floor_name}, it is {floors[metric.name]:.3f}." if floors else ".",
+        f" But {scored.only_prediction}." if scored.only_prediction else "",
     )
     lead = (
         f"On {counted(len(predicted), scored.example)} of the {split} split, with 95 % bootstrap intervals over "

@@ -50,6 +50,15 @@ class Scored(ABC):
     """The prediction of the floor, in words."""
 
     @property
+    def only_prediction(self) -> str:
+        """A clause that names the prediction of all examples; empty if there are several."""
+        found = self.predictions.most_frequent
+        if not found.is_only:
+            return ""
+        name = printable(self.predictions.named(found.value, self.labels))
+        return f"all {counted(found.total, found.unit or self.example)} are predicted as “{name}”"
+
+    @property
     @abstractmethod
     def floor(self) -> Mapping[str, float] | None:
         """The metrics of predictions that read too little; None: the model of another library, whose training data are not
@@ -139,12 +148,18 @@ class LabelEvaluation(Evaluation):
         return None if self.scored.floor is None else self.scored.floor[self.metric.name]
 
     def to_json(self) -> dict[str, Any]:
+        frequent = self.scored.predictions.most_frequent
         return {
             "metric": self.metric.name,
             "value": self.value,
             "metrics": self.scored.predictions.scores(),
             "majority": self.majority,
             "count": len(self.scored.predictions),
+            "most_frequent": {
+                "prediction": self.scored.predictions.named(frequent.value, self.scored.labels) if frequent.total else None,
+                "count": frequent.count,
+                "total": frequent.total,
+            },
         } | ({} if self.difference is None else {"against": self.difference.to_json()})
 
     def lines(self) -> list[str]:
@@ -154,8 +169,9 @@ class LabelEvaluation(Evaluation):
             if name != self.metric.name
         )
         floor = "" if self.majority is None else f"; {self.scored.floor_name}, {self.majority:.4f}"
+        examples = self.scored.only_prediction or counted(len(self.scored.predictions), self.scored.example)
         return [
-            f"{self.metric.label} {self.value:.4f}{floor}; {counted(len(self.scored.predictions), self.scored.example)}",
+            f"{self.metric.label} {self.value:.4f}{floor}; {examples}",
             *([] if self.difference is None else [printable(self.difference.line())]),
             # The types of spans are those of the data.
             *([printable(others)] if others else []),

@@ -1,6 +1,6 @@
 """Runs on tags of words: spans written as BIO, or tags that stand alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,6 +16,7 @@ from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags, node_tags
 from ramify.errors import RamifyError, counted
 from ramify.inference.tag import TaggedBatch, Tagger, held_out, predicted_tags, spellings, view_of
+from ramify.metrics.classification import Predictions
 from ramify.runs.base import ReportParts, ReportRequest
 from ramify.runs.labelled.base import LabelRun, PreparedLabels, said, shared_folder
 from ramify.runs.labelled.tag_report import parts
@@ -59,15 +60,12 @@ class PreparedTagging(PreparedLabels):
         )
         return what + self.kept_note()
 
-    def warnings(self, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-        return list(self.tagged.notes)
-
-    def measured(self, view: TaggedView, sums: MeterSums) -> dict[str, float]:
+    def measured(self, view: TaggedView, sums: MeterSums) -> Predictions:
         def add(batch: TaggedBatch) -> None:
             sums.add(batch.batch, self.task.target_readings(batch.batch, batch.states, batch.scores))
 
         assert self.dev_tags is not None
-        return compared(self.task, self.dev_tags, predicted_tags(self.task, view, read=add)).scores()
+        return compared(self.task, self.dev_tags, predicted_tags(self.task, view, read=add))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +118,9 @@ class TaggingRun(LabelRun):
         dev, dev_tags = held_out(task, store, "dev") if has_labels(store, "dev") else (None, None)
         if dev is not None and not dev.target_tokens.sum():
             dev = None
-        prepared = PreparedTagging(run, store, task, shared_folder(out), train, dev, tagged, dev_tags)
+        prepared = PreparedTagging(
+            run, store, task, shared_folder(out), train, dev, tagged, dev_tags, data_warnings=tuple(tagged.notes)
+        )
         return prepared if self.stages else prepared.best_of(tag_candidates(task, train, run.fit))
 
     def check_start(self) -> None:
