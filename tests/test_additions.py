@@ -550,12 +550,18 @@ def test_only_listed_models_encode_no_texts():
     assert lacking == [*NO_ENCODERS]
 
 
+def small(config: Any) -> Any:
+    """The settings with those of `SMALL`, and so those of the models inside."""
+    own = {setting.name for setting in fields(config)}
+    inner = {name: small(getattr(config, name)) for name in config.inner}
+    return replace(config, **{setting: value for setting, value in SMALL.items() if setting in own}, **inner)
+
+
 def classifier_of(name: str) -> tuple[Classifier, Callable[[Sequence[Example]], LabelledRows]]:
     """A classifier on a small model of this name, and the collator of texts of two classes that share no word."""
     torch.manual_seed(0)
-    config = MODELS[name]().for_vocabulary(tokenizer().vocab_size)
-    own = {setting.name for setting in fields(config)}
-    backbone = replace(config, **{setting: value for setting, value in SMALL.items() if setting in own}).build()
+    config = small(MODELS[name]()).for_vocabulary(tokenizer().vocab_size)
+    backbone = config.build()
     if isinstance(backbone, ReadsCharacters):
         backbone.spell(vocabulary_spellings(tokenizer()))
     layout = tokenizer().layout(LAYOUTS.get(name, "bert"), config.vocab_size)

@@ -216,12 +216,12 @@ def test_invalid_configs_are_refused(saved, part, values, message):
         ramify.load(saved)
 
 
-@pytest.mark.parametrize(("number", "message"), [(2, "format 2"), (4, "format 4"), (None, "no format number")])
+@pytest.mark.parametrize(("number", "message"), [(3, "format 3"), (5, "format 5"), (None, "no format number")])
 def test_another_format_is_refused(saved, number, message):
     config = json.loads((saved / "config.json").read_text())
     del config["format"]
     (saved / "config.json").write_text(json.dumps(config if number is None else config | {"format": number}))
-    message = rf"config\.json was written by another version of Ramify \({message}, this one reads 3\)\. Use the version"
+    message = rf"config\.json was written by another version of Ramify \({message}, this one reads 4\)\. Use the version"
     for load in (ramify.load, hub.saved_config):
         with pytest.raises(RamifyError, match=message):
             load(saved)

@@ -21,7 +21,18 @@ from ramify.models.base import BACKBONE, Checkpoint, Encodes, TextModelConfig
 from ramify.models.hf import CONFIG, WEIGHTS
 from ramify.models.hf_adapter import ForeignFiles, PortableModel
 from ramify.models.hf_heads import LabelHead
-from ramify.registry import HF_FORMS, LABEL_FORMS, MODELS, TASKS, HFForm, TaskKind, model_name, task_name
+from ramify.registry import (
+    HF_FORMS,
+    LABEL_FORMS,
+    MODELS,
+    TASKS,
+    HFForm,
+    TaskKind,
+    model_name,
+    model_of,
+    model_record,
+    task_name,
+)
 from ramify.tasks.base import Task, belongs
 from ramify.tensors import load_strictly, load_tensors, owned, save_tensors
 from ramify.tokenizer import LAYOUTS, ROLES_FILE, TOKENIZER, Layout, Tokenizer
@@ -137,7 +148,7 @@ def _config(pipeline: Pipeline, task: str) -> dict[str, Any]:
         "format": FORMAT,
         "kind": pipeline.kind,
         "pieces": pipeline.tokenizer.pieces_hash,
-        "model": {"name": model_name(pipeline.backbone.config), **asdict(pipeline.backbone.config)},
+        "model": model_record(pipeline.backbone.config),
         **parts,
         "task": {"name": task, **parts["task"]},
     }
@@ -338,10 +349,10 @@ def _saved(directory: Path) -> Saved | None:
         return None
     check_format(config, FORMAT, directory / CONFIG)
     try:
-        config_kind = _named(MODELS, config["model"])
+        _named(MODELS, config["model"])
         task_kind = _named(TASKS, config["task"])
         parts = {name: _settings(part, config[name]) for name, part in task_kind.parts.items()}
-        return Saved(_settings(config_kind, config["model"]), parts, task_kind, config["kind"], config["pieces"])
+        return Saved(model_of(config["model"]), parts, task_kind, config["kind"], config["pieces"])
     except (KeyError, TypeError, AttributeError) as error:
         raise RamifyError(
             f"{directory / CONFIG}: a part is missing or unknown ({error}). Save or download the model again."
@@ -409,6 +420,8 @@ FEWEST = 1 << 14
 def _check_sizes(config: Any, tensors: Mapping[str, Tensor], directory: Path) -> None:
     """Raise `RamifyError` if a size in a config is greater than the number of weights, before memory for it is asked for."""
     weights = sum(tensor.numel() for tensor in tensors.values())
+    for name in config.inner:
+        _check_sizes(getattr(config, name), tensors, directory)
     for field in fields(config):
         value = getattr(config, field.name)
         for size in value if isinstance(value, tuple) else (value,):

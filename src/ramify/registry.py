@@ -1,8 +1,8 @@
 """The names of models and tasks in run.json and config.json."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
 
 from ramify.batching.text_input import TextInput
 from ramify.batching.views.choices import ChoiceInput
@@ -11,6 +11,7 @@ from ramify.batching.views.labelled import LabelInput
 from ramify.batching.views.pairs import PairInput
 from ramify.batching.views.questions import QuestionInput
 from ramify.batching.views.streams import StreamInput
+from ramify.config import from_record
 from ramify.disentangle.config import ChatInput, DecodingConfig, LinkConfig
 from ramify.disentangle.inference.disentangler import Disentangler
 from ramify.disentangle.models.bert_pair import BertPairConfig
@@ -38,6 +39,7 @@ from ramify.models.base import AnyBackbone, ModelConfig
 from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
+from ramify.models.features import ConcatConfig
 from ramify.models.hf_adapter import HFAdapter
 from ramify.models.hf_heads import HeadKind
 from ramify.models.recurrent import RecurrentConfig, Seq2SeqConfig
@@ -68,6 +70,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "bert": BertConfig,
     "bert-pair": BertPairConfig,
     "cnn": CnnConfig,
+    "concat": ConcatConfig,
     "decatt": DecomposableAttentionConfig,
     "elmo": ElmoConfig,
     "esim": ESIMConfig,
@@ -178,6 +181,19 @@ HF_FORMS: dict[str, HFForm] = {
 def model_name(config: Any) -> str:
     """The registered name of the model with this config."""
     return next(name for name, kind in MODELS.items() if kind is type(config))
+
+
+def model_record(config: ModelConfig) -> dict[str, Any]:
+    """The settings of a model in JSON, with its name, and so those of the models inside it."""
+    record = {"name": model_name(config), **asdict(cast(Any, config))}
+    return record | {name: model_record(getattr(config, name)) for name in config.inner}
+
+
+def model_of(record: Mapping[str, Any]) -> ModelConfig:
+    """The settings from the output of `model_record`. Raises `KeyError` for an unknown name."""
+    kind = MODELS[record["name"]]
+    settings = {name: model_of(value) if name in kind.inner else value for name, value in record.items() if name != "name"}
+    return from_record(kind, settings)
 
 
 def task_name(config: Any) -> str:

@@ -9,12 +9,14 @@ import torch
 import ramify
 from fixtures import bert_task, tree_task
 from fixtures import tokenizer as words
+from fixtures.label_runs import label_run, label_stores
 from fixtures.labelled import labelled_store, sentences
 from fixtures.letters import pipeline as document_pipeline
 from fixtures.running import elmo_task
 from fixtures.running import task as xlnet_task
 from ramify import hub
 from ramify.batching.encoder_input import EncoderInput
+from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.views.documents import LevelInput
 from ramify.batching.views.pairs import PairInput
 from ramify.errors import RamifyError
@@ -139,3 +141,98 @@ def test_another_number_of_classes(store, tmp_path):
     assert "was trained with classes=[bad, good] (2), but the labels" in str(raised.value)
     assert "have classes=[a, b, c] (3). Take its backbone alone with --set start=backbone" in str(raised.value)
     assert run.changed({"start": "backbone"}).prepare(tmp_path / "new").task.output.out_features == 3
+
+
+# --- layers beside token vectors ---------------------------------------------------------------------------------------------
+
+
+def with_features(store, init, recipe="classify", **options):
+    run = RECIPES[recipe](str(store.path), init=str(init), mode="concat", epochs=1.0, **options)
+    return run.changed({"input.max_tokens": str(min(16, run.input.max_tokens))})
+
+
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("elmo")
+    torch.manual_seed(0)
+    hub.save(PIPELINES["elmo"](), folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "size"), [("elmo", "", "hidden=5"), ("agent", "cnn", "maps=4"), ("gpt", "cnn", "maps=4")]
+)
+def test_layers_beside_token_vectors(store, tmp_path, name, model, size):
+    """Peters et al. (2018), section 3.2: the frozen model stays as it is; the mix and the reader learn."""
+    pipeline = PIPELINES[name]()
+    hub.save(pipeline, tmp_path / "start")
+    run = with_features(store, tmp_path / "start", model=model)
+    key, _, value = size.partition("=")
+    run = run.changed({"model.reader.dim": "6", f"model.reader.{key}": value})
+    execute(run, tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    frozen = pipeline.backbone.state_dict()
+    for key, value in model.backbone.features.backbone.state_dict().items():
+        assert torch.equal(value, frozen[key]), key
+    mix = model.backbone.features.mixes.mixes[0]
+    assert mix.gamma != 1
+    assert mix.logits.abs().min() > 0
+    # The model that was loaded reads [x; γ Σ s h] of each token.
+    rows = EncoderInput.of_texts(model.tokenizer.encode_batch(["ba be", "ba"]), model.layout, None)
+    reader, body = model.backbone.reader, model.backbone.features.backbone
+    with torch.no_grad():
+        layers = body.encode_rows(rows, layers=True).layers
+        layers = [layer for layer in layers if layer.shape[1] == layers[-1].shape[1]]
+        mixed = mix.gamma * sum(share * layer for share, layer in zip(mix.logits.softmax(0), layers, strict=True))
+        words = torch.cat([reader.embedding(rows.ids), mixed], 1)
+        states = reader.recurrent(words, rows.rows).layers[-1] if name == "elmo" else reader._features(words, rows.rows)
+        torch.testing.assert_close(model.backbone.encode_rows(rows).last, states)
+    assert model.predict("ba be").label in ("bad", "good")
+
+
+def test_the_mix_is_regularized_once_per_update(store, elmo, tmp_path):
+    """λ‖w‖² belongs to an update, whatever the number of its batches."""
+    task = with_features(store, elmo).changed({"model.l2": "0.5"}).prepare(tmp_path / "run").task.eval()
+    mix = task.backbone.features.mixes.mixes[0]
+    torch.nn.init.constant_(mix.logits, 2.0)
+    rows = EncoderInput.of_texts(task.tokenizer.encode_batch(["ba be", "ba"]), task.tokenizer.layout("bert"), None)
+    batch = LabelledBatch(rows, torch.tensor([0, 1]), np.arange(2))
+    named = task.regularized({"label": torch.zeros(())}, batch, {"label": 8.0}, "main")
+    assert float(named["label"].detach()) == pytest.approx(0.5 * len(mix.logits) * 4.0 * 2 / 8)
+
+
+@pytest.mark.parametrize("task", ["tag", "answer"])
+def test_tags_and_answers_from_layers_beside_token_vectors(elmo, tmp_path, task):
+    data = label_stores(tmp_path / "data")[task]
+    options = {"decoder": "crf"} if task == "tag" else {}
+    execute(label_run(task, data, init=str(elmo), mode="concat", **options), tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    assert model.backbone.features.mixes.mixes[0].gamma != 1
+    frozen = hub.load(elmo).backbone.state_dict()
+    assert all(torch.equal(value, frozen[key]) for key, value in model.backbone.features.backbone.state_dict().items())
+    spans = model.predict("aa ae ai").spans if task == "tag" else model.answer("aa ?", "aa ae ai").spans
+    assert all(span.text in "aa ae ai" for span in spans)
+    assert spans or task == "tag"
+
+
+def test_words_that_the_vocabulary_lacks_differ(store, elmo, tmp_path):
+    execute(with_features(store, elmo), tmp_path / "run", cpu=True)
+    model = ramify.load(tmp_path / "run")
+    one, other = model.predict(["zyx", "qvw"])
+    assert one.probabilities != other.probabilities
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "bert"}, r"--mode concat needs .*, but --model bert has none\. Choose --model bilstm or cnn\."),
+        ({"model": "tfidf"}, r"--model tfidf has none\. Choose --model bilstm or cnn\."),
+        (
+            {"init": ""},
+            r"--mode concat needs a model whose layers are read, but --init is not given\. Give --init CHECKPOINT\.",
+        ),
+    ],
+)
+def test_models_that_cannot_read_layers(store, elmo, options, message):
+    with pytest.raises(RamifyError, match=message):
+        RECIPES["classify"](str(store.path), **{"init": str(elmo), "mode": "concat", **options})

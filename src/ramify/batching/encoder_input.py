@@ -66,6 +66,8 @@ class EncoderInput(Movable):
     """[row, text]: the number of tokens of each text that precede its part in the row."""
     characters: Characters | None = None
     """The characters of each token, for a model that reads them; None: those of the vocabulary's spelling."""
+    features: Float[Tensor, "total feature"] | None = None
+    """Vectors of the tokens beside those of the model itself; None: there are none (`models.base.TakesFeatures`)."""
 
     @classmethod
     def of_rows(
@@ -165,6 +167,10 @@ class EncoderInput(Movable):
 
     def to(self, device: torch.device | str) -> "EncoderInput":
         return moved(self, device)
+
+    def with_features(self, words: Float[Tensor, "total dim"]) -> Float[Tensor, "total _more"]:
+        """A model's own vectors of the tokens, and the features beside them."""
+        return words if self.features is None else torch.cat([words, self.features], 1)
 
     def spelled(self, lexicon: Lexicon) -> "EncoderInput":
         """Rows of words that the vocabulary may lack, with the characters of all words."""

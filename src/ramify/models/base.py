@@ -219,6 +219,8 @@ class AnyBackbone(nn.Module, ABC):
     """Whether `forward` takes an `AttentionRecord` as `record`, to which it adds its weights."""
     optional: tuple[str, ...] = ()
     """Names of modules that settings add. A saved model without them may start one that has them (see `Task.optional`)."""
+    frozen: tuple[str, ...] = ()
+    """Names of modules that no task trains."""
 
     @property
     @abstractmethod
@@ -365,6 +367,14 @@ class TakesVectors(ABC):
         """Start with these vectors of tokens. The others get random vectors of the same variance."""
 
 
+class Regularized(ABC):
+    """The ability of a body to add a term to the loss of its task."""
+
+    @abstractmethod
+    def penalty(self) -> Float[Tensor, ""]:
+        """The term of an update. It does not depend on the batch."""
+
+
 class StreamBackbone(AnyBackbone, Encodes, Continues):
     """A body that reads rows of running text, each of which may continue the same row of the batch before."""
 
@@ -436,6 +446,8 @@ class ModelConfig(ABC):
     """Number of rows of the token embedding; 0 until the tokenizer is known."""
     published: ClassVar[PublishedForm] = PublishedForm()
     """The use of the model on labelled texts, if it encodes texts (`Encodes`)."""
+    inner: ClassVar[tuple[str, ...]] = ()
+    """Names of the settings that are models of any kind."""
 
     @abstractmethod
     def build(self) -> AnyBackbone:
@@ -479,6 +491,14 @@ class TextModelConfig(ModelConfig):
         `decoder=False` leaves the fresh weights of a decoder unchanged. Only a TreeMLM that starts from a BERT-family
         checkpoint accepts it.
         """
+
+
+class TakesFeatures(TextModelConfig):
+    """The settings of a model that reads vectors of tokens (`EncoderInput.features`) beside its own table."""
+
+    @abstractmethod
+    def build(self, features: int = 0) -> Backbone:
+        """A model of these sizes, with fresh weights. `features`: the length of the vectors; 0: it reads none."""
 
 
 class StreamModelConfig(ModelConfig):

@@ -24,8 +24,8 @@ from ramify.models.base import (
     Read,
     RowBackbone,
     State,
+    TakesFeatures,
     TakesVectors,
-    TextModelConfig,
     check_config,
     kept_positions,
 )
@@ -44,7 +44,7 @@ EMBEDDING_BOUND = 0.25
 
 
 @dataclass(frozen=True)
-class CnnConfig(TextModelConfig):
+class CnnConfig(TakesFeatures):
     """Sizes default to a small model. The published model has dim 300."""
 
     published: ClassVar[PublishedForm] = PublishedForm(frozen_head="vector")
@@ -88,8 +88,8 @@ class CnnConfig(TextModelConfig):
                 "file of word vectors or a saved model, or model.channels=rand."
             )
 
-    def build(self) -> "Cnn":
-        return Cnn(self)
+    def build(self, features: int = 0) -> "Cnn":
+        return Cnn(self, features)
 
     def adapted_to(self, checkpoint: Checkpoint) -> "CnnConfig":
         return checkpoint.saved_as(self)
@@ -110,9 +110,11 @@ class Cnn(RowBackbone, TakesVectors):
     static: Float[Tensor, "vocab dim"] | None
     """The vectors that stay as they are."""
 
-    def __init__(self, config: CnnConfig) -> None:
+    def __init__(self, config: CnnConfig, features: int = 0) -> None:
         super().__init__()
         self.config = config
+        self.word_dim = config.dim * (2 if config.channels == "multichannel" else 1) + features
+        """The length of a token's vectors in all channels, and of its features."""
         self.embedding, table = None, None
         if config.channels != "static":
             self.embedding = nn.Embedding(config.vocab_size, config.dim)
@@ -123,11 +125,6 @@ class Cnn(RowBackbone, TakesVectors):
         self.register_buffer("static", table)
         self.filters = FeatureMaps(self.word_dim, config.maps, config.widths)
         self.pool = Pool("max", self.out_dim)
-
-    @property
-    def word_dim(self) -> int:
-        """The length of a token's vectors in all channels."""
-        return self.config.dim * (2 if self.config.channels == "multichannel" else 1)
 
     @property
     def vectors_source(self) -> str:
@@ -168,7 +165,7 @@ class Cnn(RowBackbone, TakesVectors):
         self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
     ) -> Encoded:
         kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
-        words = self._words(rows.ids)
+        words = rows.with_features(self._words(rows.ids))
         features = self._features(words, rows.rows)
         if kept is None:
             return Encoded(rows.rows, (words, features) if layers else (features,))

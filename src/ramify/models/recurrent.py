@@ -26,7 +26,7 @@ from ramify.models.base import (
     Read,
     RowBackbone,
     State,
-    TextModelConfig,
+    TakesFeatures,
     check_config,
     checked_source,
     kept_positions,
@@ -52,7 +52,7 @@ def _embedding(vocab_size: int, dim: int) -> nn.Embedding:
 
 def _encode(embedding: nn.Embedding, recurrent: Recurrent, rows: EncoderInput, *, layers: bool, read: Read) -> Encoded:
     kept = kept_positions(rows.rows, rows.rows, layers=layers, read=read)
-    words = embedding(rows.ids)
+    words = rows.with_features(embedding(rows.ids))
     states = recurrent(words, rows.rows).layers
     if kept is None:
         return Encoded(rows.rows, (words, *states) if layers else states[-1:])
@@ -67,7 +67,7 @@ def _layers(name: str, recurrent: Recurrent) -> LayerPrefixes:
 
 
 @dataclass(frozen=True)
-class RecurrentConfig(TextModelConfig):
+class RecurrentConfig(TakesFeatures):
     """Sizes default to a small bidirectional LSTM."""
 
     vocab_size: int = 0
@@ -117,8 +117,8 @@ class RecurrentConfig(TextModelConfig):
                 "Lower model.projection, or set it to null."
             )
 
-    def build(self) -> "RecurrentEncoder":
-        return RecurrentEncoder(self)
+    def build(self, features: int = 0) -> "RecurrentEncoder":
+        return RecurrentEncoder(self, features)
 
     def adapted_to(self, checkpoint: Checkpoint) -> "RecurrentConfig":
         return checkpoint.saved_as(self)
@@ -136,13 +136,14 @@ class RecurrentEncoder(RowBackbone):
     embedding: nn.Embedding
     recurrent: Recurrent
 
-    def __init__(self, config: RecurrentConfig) -> None:
+    def __init__(self, config: RecurrentConfig, features: int = 0) -> None:
         super().__init__()
         self.config = config
+        self.in_dim = config.dim + features
         self.embedding = _embedding(config.vocab_size, config.dim)
         self.recurrent = Recurrent(
             config.cell,
-            config.dim,
+            self.in_dim,
             config.hidden,
             num_layers=config.num_layers,
             direction=config.direction,
@@ -166,7 +167,7 @@ class RecurrentEncoder(RowBackbone):
         return READS[self.config.direction]
 
     def layer_dims(self, *, context: bool = False) -> tuple[int, ...]:
-        return (self.config.dim, *[self.recurrent.out_dim] * self.config.num_layers)
+        return (self.in_dim, *[self.recurrent.out_dim] * self.config.num_layers)
 
     def layer_prefixes(self, *, context: bool = False) -> LayerPrefixes:
         return (("embedding.",), *_layers("recurrent", self.recurrent))

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from ramify import hub
 from ramify.batching.views.labelled import LabelInput
 from ramify.errors import RamifyError
 from ramify.models.bag import BagConfig
-from ramify.models.base import ModelConfig
+from ramify.models.base import ModelConfig, TakesFeatures
 from ramify.models.bert import BertConfig
 from ramify.models.cnn import CnnConfig
 from ramify.models.elmo import ElmoConfig
+from ramify.models.features import ConcatConfig
 from ramify.models.recurrent import RecurrentConfig
 from ramify.models.tfidf import TfidfConfig
 from ramify.models.transformer import TransformerConfig
@@ -19,9 +20,11 @@ from ramify.models.tree_mlm import TreeMLMConfig
 from ramify.models.word_windows import WordWindowConfig
 from ramify.models.xlnet import XLNetConfig
 from ramify.runs.tokenizers import TokenizerConfig
-from ramify.tasks.downstream import Mode
 from ramify.tokenizer import Layout
 from ramify.training.config import TrainConfig
+
+Mode = Literal["finetune", "features", "concat"]
+"""The way in which a command uses a model: `tasks.downstream.Mode`, or as features beside the embedding of another one."""
 
 LONGEST = 128
 """The longest row, in tokens, unless the model reads less."""
@@ -130,19 +133,20 @@ WIDE_RATE = 3e-5
 """The learning rate of wider models."""
 
 
-def start_of(model: str, init: str, floors: Floors, longest: int | None = None) -> Start:
+def start_of(model: str, init: str, floors: Floors, longest: int | None = None, *, mode: Mode = "finetune") -> Start:
     """The start that a command names, with rows of at most `longest` tokens; None: of the usual length.
 
-    Raises `RamifyError` unless exactly one of the two is given, and for a name that neither models nor `floors` have.
+    Raises `RamifyError` unless exactly one of the two is given (with mode=concat, `init` and perhaps a model), and for a name
+    that neither models nor `floors` have.
     """
+    if mode == "concat":
+        return _with_features(model or "bilstm", init, LONGEST if longest is None else longest)
     if bool(model) == bool(init):
         given = f"--model {model} and --init {init} are both given" if model else "neither --model nor --init is given"
         raise RamifyError(f"{given}. Give exactly one: --model NAME trains from scratch, --init starts from a checkpoint.")
     usual = LONGEST if longest is None else longest
     if init:
-        start = hub.encoder_of(init)
-        longest = usual if start.max_tokens is None else min(usual, start.max_tokens)
-        return Start(start.model, start.layout, longest, width=start.width)
+        return _checkpoint(init, usual)
     if model in floors:
         floor = floors[model]()
         return floor if longest is None else replace(floor, max_tokens=longest)
@@ -152,6 +156,46 @@ def start_of(model: str, init: str, floors: Floors, longest: int | None = None) 
             "start from a checkpoint (--init)."
         )
     return replace(SCRATCH[model](usual), max_tokens=usual)
+
+
+def _checkpoint(init: str, longest: int) -> Start:
+    """A checkpoint to start from, with rows of at most `longest` tokens."""
+    start = hub.encoder_of(init)
+    longest = longest if start.max_tokens is None else min(longest, start.max_tokens)
+    return Start(start.model, start.layout, longest, width=start.width)
+
+
+def _with_features(model: str, init: str, longest: int) -> Start:
+    """A model from scratch, which reads the layers of a checkpoint beside its own token vectors (Peters et al. 2018)."""
+    if not init:
+        raise RamifyError("--mode concat needs a model whose layers are read, but --init is not given. Give --init CHECKPOINT.")
+    source = _checkpoint(init, longest)
+    if isinstance(source.model, ConcatConfig):
+        raise RamifyError(
+            f"--mode concat cannot read --init {init}, which itself reads the layers of another model. Give --init that model, "
+            "or leave --mode out."
+        )
+    starts = {name: make(source.max_tokens) for name, make in SCRATCH.items()}
+    readers = {name: start.model for name, start in starts.items() if isinstance(start.model, TakesFeatures)}
+    if model not in readers:
+        raise RamifyError(
+            f"--mode concat needs a model with room for other vectors beside its token vectors, but --model {model} has none. "
+            f"Choose --model {' or '.join(readers)}."
+        )
+    # The end mark of AGENT follows the pieces.
+    reader = readers[model].for_vocabulary(source.model.vocab_size + 1)
+    return replace(
+        starts[model],
+        model=ConcatConfig(reader, source.model),
+        layout=source.layout,
+        max_tokens=source.max_tokens,
+        tokenizer=source.tokenizer,
+    )
+
+
+def task_mode(mode: Mode) -> Literal["finetune", "features"]:
+    """`DownstreamConfig.mode`. A model that reads the layers of another one learns."""
+    return "features" if mode == "features" else "finetune"
 
 
 LINEAR_RATE = 1e-2

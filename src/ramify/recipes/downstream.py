@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     "A model to train from scratch: bag, bert, bilstm, cnn, elmo, gpt, transformer, tree-mlm or xlnet; or a floor: majority or "
-    "tfidf. Give this or --init.",
+    "tfidf. Give this or --init; with --mode concat, --init and perhaps this: bilstm (the default) or cnn.",
 ]
 LabelInit = Annotated[
     str,
@@ -18,6 +18,11 @@ LabelInit = Annotated[
     "BERT family, XLNet or GPT-2.",
 ]
 TaskMode = Annotated[
+    Literal["finetune", "features", "concat"],
+    "finetune: all weights learn. features: the model stays as it is, and a mix of its layers is read. concat: --init stays as "
+    "it is, and --model reads the mix of its layers beside its own token vectors, as with ELMo.",
+]
+ChoiceMode = Annotated[
     Literal["finetune", "features"],
     "finetune: all weights learn. features: the model stays as it is, and a mix of its layers is read.",
 ]
@@ -31,14 +36,17 @@ Above = Annotated[
 ]
 AboveAs = Annotated[Literal["text", "vectors"], "How they are read: written before the text, or as a vector each."]
 
-Epochs = Annotated[float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features, up to 10."]
+Epochs = Annotated[
+    float | None, "Passes over the labelled texts. Default: 3; from scratch or with --mode features or concat, up to 10."
+]
 Rate = Annotated[
     float | None,
     "Learning rate. Default: 3e-4 for small checkpoints to 3e-5 for large ones; 1e-3 from scratch; 1e-2 for features.",
 ]
 Patience = Annotated[
     int | None,
-    "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features, 3.",
+    "Stop after so many epochs without a better dev score (0: never). Default: 0; from scratch or with --mode features or "
+    "concat, 3.",
 ]
 
 CRF_RATE = 50.0
@@ -83,20 +91,22 @@ def classify(
 
     Example: ramify train classify --data data/reviews --model bert --out runs/reviews
 
+    Example: ramify train classify --data data/reviews --init runs/elmo --mode concat --out runs/elmo-reviews
+
     Example: ramify train classify --data data/reviews --model tfidf --out runs/floor
     """
-    from ramify.recipes.backbones import FLOORS, stages_of, start_of
+    from ramify.recipes.backbones import FLOORS, stages_of, start_of, task_mode
     from ramify.runs.labelled.classification import ClassificationRun
     from ramify.runs.labelled.floors import FloorRun
     from ramify.tasks.classification import ClassificationConfig
 
-    start = start_of(model, init, FLOORS)
+    start = start_of(model, init, FLOORS, mode=mode)
     kind: Any = ClassificationRun if start.fitted is None else FloorRun
     return kind(
         recipe="classify",
         data=data,
         model=start.model,
-        task=ClassificationConfig(mode=mode, class_weights=class_weights, **start.task, **(start.fitted or {})),
+        task=ClassificationConfig(mode=task_mode(mode), class_weights=class_weights, **start.task, **(start.fitted or {})),
         input=start.input(label=label, text=text, context=context, context_as=context_as),
         tokenizer=start.tokenizer,
         stages=stages_of(start, model, mode, linear=True, epochs=epochs, lr=lr, patience=patience),
@@ -111,7 +121,7 @@ def choose(
     *,
     model: Model = "",
     init: LabelInit = "",
-    mode: TaskMode = "finetune",
+    mode: ChoiceMode = "finetune",
     question: Annotated[
         Literal["connective", "text"],
         "The words that ask for a cause or an effect (COPA): because or so before the choice, or a question.",
@@ -175,11 +185,11 @@ def answer(
     Example: ramify train answer --data data/squad --model tfidf --out runs/squad-floor
     """
     from ramify.batching.views.questions import QuestionInput
-    from ramify.recipes.backbones import ANSWER_FLOORS, stages_of, start_of
+    from ramify.recipes.backbones import ANSWER_FLOORS, stages_of, start_of, task_mode
     from ramify.runs.labelled.answers import AnswerRun
     from ramify.tasks.span_qa import SpanQAConfig
 
-    start = start_of(model, init, ANSWER_FLOORS, max_tokens)
+    start = start_of(model, init, ANSWER_FLOORS, max_tokens, mode=mode)
     published = start.model.published
     task: dict[str, Any] = {"end": end or published.answer_end, "candidates": published.answer_candidates}
     # Half of a short row is left to the passage.
@@ -188,14 +198,15 @@ def answer(
         max_tokens=start.max_tokens,
         stride=min(128, half) if stride is None else stride,
         question_tokens=min(64, half),
-        layout=start.layout,
+        # A mark must stand for rows without the answer, and separates the question.
+        layout="t5" if start.layout == "plain" else start.layout,
         order=published.order,
     )
     return AnswerRun(
         recipe="answer",
         data=data,
         model=start.model,
-        task=SpanQAConfig(mode=mode, **task | dict(start.fitted or {})),
+        task=SpanQAConfig(mode=task_mode(mode), **task | dict(start.fitted or {})),
         input=read,
         tokenizer=start.tokenizer,
         stages=stages_of(start, model, mode, refused={"end": end}, epochs=epochs, lr=lr, patience=patience),
@@ -220,22 +231,29 @@ def tag(
     """Predict the tags of words: spans, such as names or claims, or tags that stand alone, such as parts of speech.
 
     The data are tables of tokens (ramify data build --format conll), or texts whose labels are spans by characters. With --mode
-    features, a bidirectional LSTM reads the states of the model, as Peters et al. (2018) tag names.
+    features, a bidirectional LSTM reads the states of the model. With --mode concat, it reads them beside its own vectors of
+    tokens, as Peters et al. (2018) tag names.
 
     Example: ramify train tag --data data/conll --model bilstm --decoder crf --out runs/names
 
     Example: ramify train tag --data data/cmv-modes --init sentence-transformers/all-MiniLM-L6-v2 --decoder crf --out runs/cmv
 
+    Example: ramify train tag --data data/conll --init runs/elmo --mode concat --decoder crf --out runs/elmo-names
+
     Example: ramify train tag --data data/conll --model tfidf --out runs/names-floor
     """
-    from ramify.recipes.backbones import TAG_FLOORS, stages_of, start_of
+    from ramify.recipes.backbones import TAG_FLOORS, stages_of, start_of, task_mode
     from ramify.runs.labelled.tagging import TaggingRun
     from ramify.tasks.tagging import TaggingConfig
 
-    start = start_of(model, init, TAG_FLOORS)
+    start = start_of(model, init, TAG_FLOORS, mode=mode)
     # The scores of a CRF begin with zero. The rates of fine-tuning would hardly move them.
     lr_scale = ((r"^crf\.", CRF_RATE),) if init and mode == "finetune" and decoder == "crf" else None
-    task: dict[str, Any] = {"mode": mode, "decoder": decoder, "between": "bilstm" if mode == "features" else "nothing"}
+    task: dict[str, Any] = {
+        "mode": task_mode(mode),
+        "decoder": decoder,
+        "between": "bilstm" if mode == "features" else "nothing",
+    }
     task |= start.fitted or {}
     return TaggingRun(
         recipe="tag",

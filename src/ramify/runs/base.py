@@ -17,7 +17,7 @@ from ramify.errors import RamifyError, with_article
 from ramify.inference.base import Pipeline
 from ramify.metrics.metric import Metric
 from ramify.nn.precision import autocast
-from ramify.registry import MODELS, TASKS, model_name, task_name
+from ramify.registry import MODELS, TASKS, model_of, model_record, task_name
 from ramify.runs.sections import Section, Spans
 from ramify.runs.settings import Texts, set_fields
 from ramify.tasks.base import Task
@@ -210,7 +210,7 @@ class Run(ABC):
     def to_json(self) -> dict[str, Any]:
         """The settings. Model and task carry their registered names."""
         record = asdict(self)
-        record["model"] = {"name": model_name(self.model), **record["model"]}
+        record["model"] = model_record(self.model)
         record["task"] = {"name": task_name(self.task), **record["task"]}
         return record
 
@@ -225,7 +225,7 @@ class Run(ABC):
                 config = table[record[name]["name"]]
                 if not issubclass(config, kinds[name]):
                     raise ValueError(f"{name} {record[name]['name']!r} in a run of kind {cls.name}")
-                values[name] = from_record(config, _unnamed(record[name]))
+                values[name] = model_of(record[name]) if name == "model" else from_record(config, _unnamed(record[name]))
             for name, value in record.items():
                 if name not in ("stages", "model", "task") and is_dataclass(kinds.get(name)):
                     values[name] = from_record(kinds[name], _unnamed(value), f"{name}.")

@@ -184,7 +184,8 @@ class Classification(DownstreamTask):
     def losses(
         self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
-        yield {LABEL: self.loss(self.scores(batch), batch.targets) / divisors[LABEL]}, None
+        loss = self.loss(self.scores(batch), batch.targets) / divisors[LABEL]
+        yield self.regularized({LABEL: loss}, batch, divisors, phase), None
 
     def loss(self, scores: Float[Tensor, "row output"], targets: Shaped[Tensor, "row ..."] | None) -> Float[Tensor, ""]:
         """The sum of the losses of all labels."""

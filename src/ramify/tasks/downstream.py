@@ -12,7 +12,7 @@ A task is a final subclass of `DownstreamTask` that adds its own output layer, a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from ramify.batching.encoder_input import EncoderInput
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.config import check_fields
 from ramify.errors import RamifyError
-from ramify.models.base import Encoded, Encodes, Read, RowHead
+from ramify.models.base import BACKBONE, Encoded, Encodes, Read, Regularized, RowHead
 from ramify.nn.dropout import dropout
 from ramify.nn.mix import ScalarMix, mixable
 from ramify.nn.modes import evaluating
@@ -223,7 +223,7 @@ class DownstreamTask(Task[LabelledBatch], ABC):
             layers = 1 if self.head is not None and self.head.fixed and not self.head.of_layers else len(self.mixed)
             self.mix = ScalarMix(layers, layer_norm=config.mix_norm)
             backbone.requires_grad_(False)
-            self.frozen = ("backbone",)
+        self.frozen = ("backbone",) if frozen else tuple(BACKBONE + name for name in backbone.frozen)
 
     def _check_rows(self) -> None:
         backbone, input = self.backbone, self.input
@@ -241,6 +241,16 @@ class DownstreamTask(Task[LabelledBatch], ABC):
     def after_update(self, phase: str) -> None:
         if self.config.max_norm is not None:
             self.output.weight.copy_(torch.renorm(self.output.weight, 2, 0, self.config.max_norm))
+
+    def regularized(
+        self, losses: dict[str, Float[Tensor, ""]], batch: LabelledBatch, divisors: Mapping[str, float], phase: str
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The losses of a batch, with its share of the term that the backbone adds to an update."""
+        if not isinstance(self.backbone, Regularized):
+            return losses
+        name = next(iter(losses))
+        share = self.counts(batch, phase)[name] / divisors[name]
+        return losses | {name: losses[name] + share * self.backbone.penalty()}
 
     @property
     def dim(self) -> int:

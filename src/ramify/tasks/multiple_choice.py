@@ -97,7 +97,8 @@ class MultipleChoice(DownstreamTask):
     def losses(
         self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
-        yield {CHOICE: self.loss(self.scores(batch), batch) / divisors[CHOICE]}, None
+        loss = self.loss(self.scores(batch), batch) / divisors[CHOICE]
+        yield self.regularized({CHOICE: loss}, batch, divisors, phase), None
 
     def loss(self, scores: Float[Tensor, "question choice"], batch: LabelledBatch) -> Float[Tensor, ""]:
         """The sum of the cross-entropies of the right choices."""

@@ -135,7 +135,8 @@ class SpanQA(DownstreamTask):
         self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
         sums = self.loss_sums(batch, self.states(batch))
-        yield {name: loss / divisors[name] for name, loss in sums.items()}, None
+        losses = {name: loss / divisors[name] for name, loss in sums.items()}
+        yield self.regularized(losses, batch, divisors, phase), None
 
     def loss_sums(self, batch: LabelledBatch, states: Float[Tensor, "total dim"]) -> dict[str, Float[Tensor, ""]]:
         """Half the cross-entropy of each choice, summed over rows."""

@@ -139,7 +139,8 @@ class Tagging(DownstreamTask):
     def losses(
         self, batch: LabelledBatch, divisors: Mapping[str, float], phase: str, state: State | None, shared: Any
     ) -> Losses:
-        yield {TAG: self.loss(self.scores(self.word_states(batch)), batch) / divisors[TAG]}, None
+        loss = self.loss(self.scores(self.word_states(batch)), batch) / divisors[TAG]
+        yield self.regularized({TAG: loss}, batch, divisors, phase), None
 
     def word_states(self, batch: LabelledBatch) -> Float[Tensor, "word _dim"]:
         """The vectors from which the tags of words are predicted, in the order of the batch's words."""

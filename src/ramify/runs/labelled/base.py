@@ -34,6 +34,7 @@ from ramify.inference.kept_features import GIB, keep_features, kept_bytes
 from ramify.metrics.classification import Predictions
 from ramify.metrics.metric import DEV_LOSS, Metric
 from ramify.models.base import ModelConfig, ReadsCharacters
+from ramify.models.features import Concat, ConcatConfig
 from ramify.progress import activity
 from ramify.runs.base import Evaluation, Fitted, Prepared, Run, check_options, evaluation_command, of_kind
 from ramify.runs.execute import own_run
@@ -341,7 +342,10 @@ class LabelRun(Run, ABC):
         model = with_vocabulary(self.model, tokenizer)
         backbone = model.build()
         if self.init:
-            model.initialize(backbone, hub.checkpoint(self.init))
+            checkpoint = hub.checkpoint(self.init)
+            model.initialize(backbone, checkpoint)
+            if isinstance(backbone, Concat) and not isinstance(checkpoint.model, ConcatConfig):
+                start_with_vectors(backbone.reader, tokenizer)
             return backbone, tokenizer
         if isinstance(backbone, ReadsCharacters) and backbone.reads_characters:
             backbone.spell(vocabulary_spellings(tokenizer))
@@ -355,6 +359,9 @@ class LabelRun(Run, ABC):
         """
         saved = hub.saved_config(self.init) if self.init else None
         if saved is None or self.start == "backbone" or type(saved.parts["task"]) is not type(task.config):
+            return
+        if type(saved.model) is not type(self.model):
+            # Its layers are features.
             return
         for name in task.matching:
             theirs, ours = getattr(saved.parts["task"], name), getattr(task.config, name)
