@@ -65,12 +65,12 @@ class NodeSpans:
 def node_labels(store: Store, split: Split, field: str = "") -> NodeLabels:
     """The labels of the nodes in the trees of a split. `field` leads into labels that are objects or lists.
 
-    A list of whole numbers is a list of their names, and a float without a fraction is a whole number. Raises `RamifyError` if no node has a label, if no label has the field,
+    A list of whole numbers is a list of their names. Raises `RamifyError` if no node has a label, if no label has the field,
     and if a label is an object, or a list of objects, where a value is needed.
     """
     nodes, labels, others = labelled_nodes(store, split)
     path = _path(field)
-    decoded = {text: whole(_value(json.loads(text), path)) for text in dict.fromkeys(labels)}
+    decoded = {text: _value(json.loads(text), path) for text in dict.fromkeys(labels)}
     found = [(node, decoded[text]) for node, text in zip(nodes.tolist(), labels) if decoded[text] is not None]
     if not found or (field and all(value == [] for _, value in found)):
         raise _unknown_field(store, split, field, labels)
@@ -151,11 +151,6 @@ def class_names(values: Sequence[Any], kind: LabelKind) -> tuple[str, ...]:
         return ()
     different = set(chain.from_iterable(values)) if kind == "several" else set(values)
     return tuple(map(label_name, sorted(different)))
-
-
-def whole(value: Any) -> Any:
-    """The value; a whole number in place of a float without a fraction."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def label_name(value: str | bool | int | float) -> str:

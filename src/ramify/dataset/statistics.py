@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramify.dataset.labels import MAX_CLASSES, whole
+from ramify.dataset.labels import MAX_CLASSES
 from ramify.dataset.store import COUNTED, Store, Structure
 from ramify.errors import RamifyError, counted
 from ramify.files import replacing
@@ -139,7 +139,7 @@ def labels(store: Store) -> dict[str, Any]:
             values = values.filter(pc.not_equal(store.column("text", nodes), ""))
         for entry in pc.drop_null(values).value_counts():
             counts[entry["values"].as_py()] += entry["counts"].as_py()
-    labels = [(whole(json.loads(text)), count) for text, count in counts.items()]
+    labels = [(json.loads(text), count) for text, count in counts.items()]
     values = [value for value, _ in labels]
     if not labels:
         return {}
