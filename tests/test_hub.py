@@ -18,7 +18,9 @@ from ramify.errors import RamifyError
 from ramify.inference.fill_mask import MaskFiller
 from ramify.inference.held_out import readable
 from ramify.models.bert import BertConfig
+from ramify.models.features import ConcatConfig
 from ramify.models.tree_mlm import TreeMLMConfig
+from ramify.registry import MODELS, model_record
 from ramify.tasks.masked_lm import MaskedLMConfig
 from ramify.tokenizer import Tokenizer
 
@@ -225,6 +227,22 @@ def test_another_format_is_refused(saved, number, message):
     for load in (ramify.load, hub.saved_config):
         with pytest.raises(RamifyError, match=message):
             load(saved)
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "message"),
+    [
+        ("reader", "bag", "model.reader is a BagConfig, which reads no"),
+        ("source", "mht", "model.source is a Masked.*, which gives no"),
+    ],
+)
+def test_a_model_inside_another_one_of_a_wrong_kind(saved, part, kind, message):
+    config = json.loads((saved / "config.json").read_text())
+    inner = model_record(MODELS[kind]().for_vocabulary(100))
+    config["model"] = model_record(ConcatConfig().for_vocabulary(100)) | {part: inner}
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RamifyError, match=message):
+        ramify.load(saved)
 
 
 def test_weights_of_another_architecture(saved, tmp_path):

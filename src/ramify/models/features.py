@@ -90,6 +90,11 @@ class ConcatConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
+        if not isinstance(self.reader, TakesFeatures):
+            raise RamifyError(
+                f"model.reader is a {type(self.reader).__name__}, which reads no features. Choose a RecurrentConfig or a "
+                "CnnConfig."
+            )
         if not 0 <= self.dropout < 1:
             raise RamifyError(f"model.dropout must be at least 0 and below 1, but is {self.dropout:g}.")
         if self.l2 < 0:
@@ -131,7 +136,11 @@ class Concat(AnyBackbone, Encodes, ReadsCharacters, Regularized):
         super().__init__()
         self.config = config
         source = config.source.build()
-        assert isinstance(source, Encodes)
+        if not isinstance(source, Encodes):
+            raise RamifyError(
+                f"model.source is a {type(source).__name__}, which gives no states of single texts. Choose a model of texts, "
+                "such as an ElmoConfig."
+            )
         self.features = FrozenFeatures(source, layer_norm=config.layer_norm, dropout=config.dropout, l2=config.l2)
         self.reader = config.reader.build(self.features.dim)
 
