@@ -20,7 +20,7 @@ class Answer:
     ("found", "expected"),
     [
         (torch.tensor([1e3, 1e-3]), torch.tensor([1e3, 2e-3])),
-        (np.float32([1, np.nan, np.inf]) + np.float32(1e-6), np.float32([1, np.nan, np.inf])),
+        (np.array([1 + 1e-6, np.nan, np.inf], np.float32), np.array([1, np.nan, np.inf], np.float32)),
         ((1e-7, 1), (0.0, 1)),
         (Answer("a", -2.0, {"b": 0.5}), Answer("a", -2.000001, {"b": 0.500001})),
         ("loss 0.35 of 3", "loss 0.36 of 3"),

@@ -312,6 +312,7 @@ def check_locked(ramify, command, out, link):
         assert err == (f"error: {out} is being trained by another process. Wait until it ends, or choose another --out.\n")
 
 
+@pytest.mark.skipif("config.getoption('--rounding')", reason="the processes that it starts round as this processor does")
 def test_killed_run_resumes_to_the_same_bits(start, ramify, large, tmp_path):
     """Killed between two checkpoints, resumed, asked to stop, and resumed again. Meanwhile others are refused."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
