@@ -579,7 +579,6 @@ def test_a_start_from_other_levels_is_refused(store, sentences):
             {"task__queue": "8", "task__frozen": "none", "task__above": "together"},
             r"task\.queue=8 adds candidates from earlier weights to batches of train\.units=4.*Set task\.queue=0",
         ),
-        ({"train__units": "100"}, r"train\.units=100 is more than the \d+ units of the training documents"),
         (
             {"task__replacement": "other_document", "task__queue": "8"},
             r"finds no other document .* and view\.whole_documents=true makes such batches",
