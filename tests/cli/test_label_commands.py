@@ -136,7 +136,22 @@ def test_a_class_cannot_steer_the_terminal(tmp_path):
 
 
 def test_trees_and_data_sets(run, data, tmp_path):
-    answers = json.loads(call("predict", run, data, "--json").stdout)
+    shown = call("predict", run, data, "--json")
+    answers = json.loads(shown.stdout)
+    assert re.search(r"note: all splits are predicted \(trees: train \d+, dev 12, test \d+\)", shown.stderr)
+    labels = {row["id"]: row["label"] for row in sentences(60)}
+    assert {answer["id"]: answer["gold"] for answer in answers} == labels
+    found = json.loads(call("evaluate", run, "--data", data, "--split", "dev", "--json").stdout)
+    of_dev = json.loads(call("predict", run, data, "--split", "dev", "--json").stdout)
+    assert sum(answer["label"] == answer["gold"] for answer in of_dev) == round(found["value"] * 12)
+    assert len(of_dev) == 12
+    shown = call("predict", run, data, "--split", "dev", "--out", tmp_path / "dev.csv")
+    assert "note:" not in shown.stderr
+    rows = list(csv.DictReader((tmp_path / "dev.csv").open()))
+    assert [row["gold"] for row in rows] == [labels[row["id"]] for row in rows]
+    assert re.search(r": \w+ \(.*\), gold: (good|bad)\n", call("predict", run, data, "--split", "dev").stdout)
+    (tmp_path / "lines.txt").write_text("ba\n")
+    assert "--split dev names a part of a built data set" in refusal("predict", run, tmp_path / "lines.txt", "--split", "dev")
     assert sorted(answer["id"] for answer in answers) == sorted(row["id"] for row in sentences(60))
     tree = {"id": "t", "nodes": [{"text": "ba", "id": "a"}, {"text": "he", "id": "b", "parents": ["a"]}]}
     (tmp_path / "trees.jsonl").write_text(json.dumps(tree) + "\n")
