@@ -6,11 +6,13 @@ import io
 import json
 import re
 import weakref
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ramify
 from fixtures import bert_task
 from fixtures.commands import call, refusal
 from fixtures.labelled import TINY, sentences
@@ -158,6 +160,21 @@ def test_trees_and_data_sets(run, data, tmp_path):
     out = call("predict", run, tmp_path / "trees.jsonl", "--json", "--out", tmp_path / "out.csv").stdout
     assert [answer["id"] for answer in json.loads(out)] == ["a", "b"]
     assert (tmp_path / "out.csv").read_text().startswith("id,predicted,probability_bad,probability_good\na,")
+
+
+def test_a_model_tells_what_it_is(run):
+    model: Any = ramify.load(run)
+    assert model.labels == ("bad", "good")
+    weights = sum(parameter.numel() for parameter in model.module.parameters())
+    kind = type(model.backbone).__name__
+    assert repr(model) == (
+        f"<Classifier: Classification of {kind}, {weights:,} parameters, {model.tokenizer.vocab_size:,} pieces, "
+        "2 labels (bad, good); can predict>"
+    )
+    shipped: Any = ramify.load("links")
+    assert "ReplyLinking of FeatureModel" in repr(shipped)
+    with pytest.raises(RamifyError, match="this Disentangler has no labels; it can disentangle, follow"):
+        shipped.labels  # noqa: B018
 
 
 def test_pairs(pair_run, tmp_path):

@@ -33,6 +33,7 @@ class Classifier(LabelPipeline):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
+        self._labels = task.config.classes
 
     def predict_nodes(
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None

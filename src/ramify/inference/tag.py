@@ -35,6 +35,7 @@ class Tagger(LabelPipeline):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
+        self._labels = task.types
 
     @torch.no_grad()
     def predict_nodes(
