@@ -50,6 +50,7 @@ class Change(NamedTuple):
 METERS = Change("training shows meters of learning")
 OPTIONS = Change("settings with defaults that act as before")
 PUBLISHED = Change("the command asks for the setting that was the default")
+DRAWN = Change("pages and plots are named by --out, and printed by one rule")
 PIECES = Change("the shipped tree model reads texts of 256 pieces")
 
 WARM_UP = Change("warm-ups count updates from 1 and have no floor, so models are trained at other rates")
@@ -120,6 +121,11 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
         f"{command}/agent-gan/*": Change("discriminators read windows beyond the ends of a row")
         for command in ("train", "evaluate", "generate", "report")
     },
+    "train/*/checkpoints/config.json*": Change("unfinished runs can be loaded"),
+    "train/*/metrics.jsonl:*.most_frequent": Change("the share of the most frequent prediction is measured"),
+    "evaluate/labels/stdout*": Change("the most frequent prediction is named"),
+    **{f"{case}/*": DRAWN for case in ("copyedit", "generate/agent-gan", "backprop", "stats/words")},
+    **{f"{case}/*stderr*": DRAWN for case in ("attention", "coherence", "report")},
 }
 """Pattern of CASE/FILE:KEY -> the change and its reason."""
 
@@ -399,12 +405,13 @@ CASES: dict[str, str] = {
     "reconstruct train/agent/run --data data/books/set --tree mill --level chapter\n"
     "reconstruct train/agent-sentence/run - < inputs/notes.txt",
     "coherence": "coherence train/agent/run inputs/notes.txt --json --out @/page.html\n"
-    "coherence train/agent/run --data data/books/set --tree mill --level paragraph,chapter --top 5",
+    "coherence train/agent/run --data data/books/set --tree mill --level paragraph,chapter --top 5 --out @/top.html",
     "copyedit": "copyedit train/agent/run inputs/notes.txt --epsilon 0.5 --passes 2 --json --out @/page.html\n"
-    "copyedit train/agent/run --data data/books/set --tree mill --towards noise --lowest token --judge train/gpt/run\n"
-    "copyedit train/agent/run inputs/notes.txt --towards random_vector",
+    "copyedit train/agent/run --data data/books/set --tree mill --towards noise --lowest token --judge train/gpt/run "
+    "--out @/noise.html\n"
+    "copyedit train/agent/run inputs/notes.txt --towards random_vector --out @/random.html",
     "generate/agent-gan": "generate train/agent-gan/run --level paragraph --count 2 --seed 3 --json --out @/page.html\n"
-    "generate train/agent-gan/run --level chapter\n"
+    "generate train/agent-gan/run --level chapter --out @/chapter.html\n"
     "generate train/agent/run --level paragraph",
     "nearest": "nearest train/agent/run --data data/books/set --query 'The mill was slow.' -k 5\n"
     "nearest train/agent/run --data data/books/set --level paragraph --query 'A river.' --json "

@@ -6,11 +6,13 @@ import io
 import json
 import re
 import weakref
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ramify
 from fixtures import bert_task
 from fixtures.commands import call, refusal
 from fixtures.labelled import TINY, sentences
@@ -136,13 +138,43 @@ def test_a_class_cannot_steer_the_terminal(tmp_path):
 
 
 def test_trees_and_data_sets(run, data, tmp_path):
-    answers = json.loads(call("predict", run, data, "--json").stdout)
+    shown = call("predict", run, data, "--json")
+    answers = json.loads(shown.stdout)
+    assert re.search(r"note: all splits are predicted \(trees: train \d+, dev 12, test \d+\)", shown.stderr)
+    labels = {row["id"]: row["label"] for row in sentences(60)}
+    assert {answer["id"]: answer["gold"] for answer in answers} == labels
+    found = json.loads(call("evaluate", run, "--data", data, "--split", "dev", "--json").stdout)
+    of_dev = json.loads(call("predict", run, data, "--split", "dev", "--json").stdout)
+    assert sum(answer["label"] == answer["gold"] for answer in of_dev) == round(found["value"] * 12)
+    assert len(of_dev) == 12
+    shown = call("predict", run, data, "--split", "dev", "--out", tmp_path / "dev.csv")
+    assert "note:" not in shown.stderr
+    rows = list(csv.DictReader((tmp_path / "dev.csv").open()))
+    assert [row["gold"] for row in rows] == [labels[row["id"]] for row in rows]
+    assert re.search(r": \w+ \(.*\), gold: (good|bad)\n", call("predict", run, data, "--split", "dev").stdout)
+    (tmp_path / "lines.txt").write_text("ba\n")
+    assert "--split dev names a part of a built data set" in refusal("predict", run, tmp_path / "lines.txt", "--split", "dev")
     assert sorted(answer["id"] for answer in answers) == sorted(row["id"] for row in sentences(60))
     tree = {"id": "t", "nodes": [{"text": "ba", "id": "a"}, {"text": "he", "id": "b", "parents": ["a"]}]}
     (tmp_path / "trees.jsonl").write_text(json.dumps(tree) + "\n")
     out = call("predict", run, tmp_path / "trees.jsonl", "--json", "--out", tmp_path / "out.csv").stdout
     assert [answer["id"] for answer in json.loads(out)] == ["a", "b"]
     assert (tmp_path / "out.csv").read_text().startswith("id,predicted,probability_bad,probability_good\na,")
+
+
+def test_a_model_tells_what_it_is(run):
+    model: Any = ramify.load(run)
+    assert model.labels == ("bad", "good")
+    weights = sum(parameter.numel() for parameter in model.module.parameters())
+    kind = type(model.backbone).__name__
+    assert repr(model) == (
+        f"<Classifier: Classification of {kind}, {weights:,} parameters, {model.tokenizer.vocab_size:,} pieces, "
+        "2 labels (bad, good); can predict>"
+    )
+    shipped: Any = ramify.load("links")
+    assert "ReplyLinking of FeatureModel" in repr(shipped)
+    with pytest.raises(RamifyError, match="this Disentangler has no labels; it can disentangle, follow"):
+        shipped.labels  # noqa: B018
 
 
 def test_pairs(pair_run, tmp_path):

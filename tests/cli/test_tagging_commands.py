@@ -17,7 +17,7 @@ def test_commands(tmp_path):
     assert found["metric"] == "span_f1"
     answers = json.loads(call("predict", out, "--text", "ba bo aa", "--json").stdout)
     assert [*answers[0]] == ["id", "spans"]
-    assert json.loads(call("predict", out, data, "--json").stdout)[0].keys() == {"id", "spans", "tokens"}
+    assert json.loads(call("predict", out, data, "--json").stdout)[0].keys() == {"id", "spans", "tokens", "gold"}
     tokens = tmp_path / "new.conll"
     tokens.write_text("ba\naa\n\nbo\n")
     found = json.loads(call("predict", out, tokens, "--json").stdout)

@@ -77,6 +77,9 @@ def test_it_learns(store, out):
     assert found["value"] == found["metrics"]["span_f1"] > 0.9
     assert found["metrics"].keys() == {"span_f1", "precision", "recall", "accuracy", "f1_LOC", "f1_PER"}
     assert found["count"] == 30
+    model = ramify.load(out)
+    assert sorted(model.labels) == ["LOC", "PER"]
+    assert "2 labels (" in repr(model)
     # The floor: the most frequent tag of each word in training.
     counts = defaultdict(Counter)
     for word, name in (pair for sentence in TRAIN for pair in sentence):

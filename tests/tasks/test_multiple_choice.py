@@ -312,7 +312,7 @@ def test_the_commands(tmp_path):
         call("train", "choose", "--data", store.path, "--model", "cnn", "--mode", mode, "--epochs", 2, "--out", out,
              "--set", "tokenizer.vocab_size=80", "--set", "model.dim=8")  # fmt: skip
         scores = json.loads(call("evaluate", out, "--data", store.path, "--split", "dev", "--json").stdout)
-        assert scores.keys() == {"metric", "value", "metrics", "majority", "count"}
+        assert scores.keys() == {"metric", "value", "metrics", "majority", "count", "most_frequent"}
         assert (scores["metric"], scores["count"], scores["metrics"]["chance"], scores["majority"]) == ("accuracy", 6, 0.5, 0.5)
         answers = json.loads(call("predict", out, store.path, "--json").stdout)
         # The questions of the test split have no labels.

@@ -190,24 +190,14 @@ def build(
     """
     from ramify import dataset
 
-    if bot and not drop_bots:
-        raise RamifyError(f"--bot {bot[0]} needs --drop-bots. Add --drop-bots, or leave --bot out.")
-    if salt and not anonymise:
-        raise RamifyError("--salt needs --anonymise. Add --anonymise, or leave --salt out.")
+    _check_needed(f"--bot {bot[0]}" if bot else "", "--drop-bots", drop_bots)
+    _check_needed("--salt" if salt else "", "--anonymise", anonymise)
     if split_by == str(STANDARD):
         raise RamifyError("--split-by - cannot be read from standard input. Name a file, or a column of the table.")
     policies = pairs(policy, "--policy")
-    named = {
-        "text": text,
-        "label": label,
-        "unit": unit,
-        "levels": levels,
-        "divisions": divisions,
-        "text_pair": text_pair,
-        "children": children,
-    }
-    options = reader_options(option, pattern, column)
-    options |= {name: value for name, value in named.items() if value is not None}
+    named = {"text": text, "text_pair": text_pair, "label": label, "children": children}
+    named |= {"unit": unit, "levels": levels, "divisions": divisions}
+    options = reader_options(option, pattern, column) | {name: value for name, value in named.items() if value is not None}
     with _progress() as progress:
         store = dataset.build(
             inputs,
@@ -238,6 +228,12 @@ def build(
         print(json.dumps(store.info, ensure_ascii=False))
     else:
         _print_counts(out, store.info)
+
+
+def _check_needed(option: str, needed: str, given: bool) -> None:
+    """Raise if an option is given without the one that it needs. An empty option is not given."""
+    if option and not given:
+        raise RamifyError(f"{option} needs {needed}. Add {needed}, or leave {option} out.")
 
 
 @app.command()

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from ramify.dataset.labels import node_labels
+from ramify.dataset.labels import node_labels, nodes_of
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, counted
 from ramify.tree import Indices
@@ -71,9 +71,7 @@ def labelled_choices(store: Store, split: Split) -> LabelledChoices:
             f"{where}: the label {others[0]!r:.80} is neither true nor false, so the texts are no choices. Build the data from "
             "a set with choices, such as COPA, SWAG or RACE, or train with `ramify train classify`."
         )
-    trees = store.split(split)
-    nodes = np.flatnonzero(np.isin(store.tree_of(np.arange(store.num_nodes)), trees))
-    sets = choice_sets(store, nodes)
+    sets = choice_sets(store, nodes_of(store, split))
     is_known, is_right = np.zeros((2, store.num_nodes), dtype=bool)
     is_known[labels.nodes] = True
     is_right[labels.nodes] = labels.values

@@ -158,6 +158,13 @@ def label_name(value: str | bool | int | float) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def label_names(value: Any) -> Any:
+    """The class or the classes of a text as people read them; other values, such as None, as they are."""
+    if isinstance(value, list):
+        return [label_names(entry) for entry in value]
+    return label_name(value) if isinstance(value, str | bool | int | float) else value
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +185,19 @@ def labelled_nodes(store: Store, split: Split) -> tuple[Indices, list[str], Indi
     return nodes[has_label], pc.drop_null(values.filter(has_label)).to_pylist(), nodes[~has_label]
 
 
+def labels_at(store: Store, nodes: Indices, field: str = "") -> list[Any]:
+    """The label of each of some nodes, or its `field`; None for a node without one. Titles of chapters are no labels."""
+    path = _path(field)
+    texts = store.texts(nodes) if store.structure == "document" else ["text"] * len(nodes)
+    labels = store.column("label", nodes).to_pylist()
+    return [_value(json.loads(label), path) if label is not None and text else None for label, text in zip(labels, texts)]
+
+
+def nodes_of(store: Store, split: Split) -> Indices:
+    """The nodes in the trees of a split."""
+    return np.flatnonzero(np.isin(store.tree_of(np.arange(store.num_nodes)), store.split(split)))
+
+
 def has_labels(store: Store, split: Split) -> bool:
     """Whether any text of a split has a label. Those of test sets are often secret."""
     return bool(_labels_of(store, split)[2].any())
@@ -185,7 +205,7 @@ def has_labels(store: Store, split: Split) -> bool:
 
 def _labels_of(store: Store, split: Split) -> tuple[Indices, pa.Array, NDArray[np.bool_]]:
     """The nodes in the trees of a split, their labels as JSON, and whether each has one."""
-    nodes = np.flatnonzero(np.isin(store.tree_of(np.arange(store.num_nodes)), store.split(split)))
+    nodes = nodes_of(store, split)
     values = store.column("label", nodes)
     has_label = pc.is_valid(values).to_numpy(zero_copy_only=False)
     if store.structure == "document":

@@ -540,6 +540,8 @@ class Prediction(Answer, ABC):
 
     id: str
     """The id of the text, or of its row."""
+    gold: Any
+    """The label that the data have at the text; None: they have none."""
 
     @abstractmethod
     def columns(self) -> dict[str, Any]:
@@ -554,11 +556,13 @@ class Prediction(Answer, ABC):
 class Choice(Record, Prediction):
     """The likeliest choice of a question."""
 
+    optional = ("gold",)
     id: str
     label: str
     """The text of the choice. A text that stands several times has its number behind it."""
     probabilities: dict[str, float]
     """The probability of each choice."""
+    gold: Any = field(default=None, kw_only=True)
 
     def columns(self) -> dict[str, Any]:
         probabilities = [*self.probabilities.values()]
@@ -572,11 +576,12 @@ class Choice(Record, Prediction):
 class TextLabel(Record, Prediction):
     """The label of a text: a class, the classes that are likelier than not, or a number."""
 
-    optional = ("probabilities",)
+    optional = ("probabilities", "gold")
     id: str
     label: str | float | tuple[str, ...]
     probabilities: dict[str, float] = field(default_factory=dict)
     """The probability of each class, after the fitted temperature; a number has none."""
+    gold: Any = field(default=None, kw_only=True)
 
     def columns(self) -> dict[str, Any]:
         shares = {f"probability_{name}": share for name, share in self.probabilities.items()}
@@ -607,10 +612,11 @@ class TaggedText(Record):
 class TextSpans(Record, Prediction):
     """The tagged spans of a text. Of a table of tokens, the tag of each token, too."""
 
-    optional = ("tokens",)
+    optional = ("tokens", "gold")
     id: str
     spans: tuple[TaggedText, ...]
     tokens: tuple[TaggedText, ...] = ()
+    gold: Any = field(default=None, kw_only=True)
 
     def columns(self) -> dict[str, Any]:
         return {"predicted": [span.to_json() for span in self.spans]}
@@ -623,8 +629,10 @@ class TextSpans(Record, Prediction):
 class TextTags(Record, Prediction):
     """The tag of each word of a text."""
 
+    optional = ("gold",)
     id: str
     tokens: tuple[TaggedText, ...]
+    gold: Any = field(default=None, kw_only=True)
 
     def columns(self) -> dict[str, Any]:
         return {"predicted": [token.tag for token in self.tokens]}

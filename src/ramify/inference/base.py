@@ -9,13 +9,17 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import nn
 
-from ramify.errors import CannotError, RamifyError, counted, with_article
+from ramify.errors import CannotError, RamifyError, counted, printable, with_article
 from ramify.inference.verbs import VERBS, Array, Option, Takes
 from ramify.tokenizer import RowLayout, Tokenizer
 from ramify.tree import Tree
 
 TOKENS = 16_384
 """Number of tokens computed at once without gradients."""
+
+
+SHOWN = 5
+"""Number of labels in the `repr` of a model."""
 
 
 class Pipeline(ABC):
@@ -34,6 +38,8 @@ class Pipeline(ABC):
     """Input settings of the model, as in training."""
     kind: str | None = None
     """The name of the kind of run that makes and evaluates such a model; None: no run made it."""
+    _labels: tuple[str, ...] = ()
+    """The names of the labels that it predicts; empty if they have none."""
 
     @property
     @abstractmethod
@@ -50,6 +56,23 @@ class Pipeline(ABC):
         return self.tokenizer.layout(self.input.layout, self.backbone.config.vocab_size)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels that the model predicts. Raises `CannotError` if these are not classes or tags."""
+        if not self._labels:
+            raise self._lacking("labels")
+        return self._labels
+
+    def __repr__(self) -> str:
+        """The task, the model, its size, its labels and the verbs, in a line."""
+        parts = dict.fromkeys((type(self.module).__name__, type(self.backbone).__name__))
+        weights = sum(parameter.numel() for parameter in self.module.parameters())
+        facts = [counted(weights, "parameter"), counted(self.tokenizer.vocab_size, "piece")]
+        if self._labels:
+            names = [*map(printable, self._labels[:SHOWN]), *["…"] * (len(self._labels) > SHOWN)]
+            facts.append(f"{counted(len(self._labels), 'label')} ({', '.join(names)})")
+        return f"<{type(self).__name__}: {' of '.join(parts)}, {', '.join(facts)}; can {', '.join(self.verbs)}>"
+
+    @property
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
 
@@ -61,7 +84,10 @@ class Pipeline(ABC):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise CannotError(f"this {type(self).__name__} has no {name}; it can {', '.join(self.verbs)}.")
+        raise self._lacking(name)
+
+    def _lacking(self, name: str) -> CannotError:
+        return CannotError(f"this {type(self).__name__} has no {name}; it can {', '.join(self.verbs)}.")
 
 
 def longer_than_trained(lengths: Sequence[int], what: str, longest: int, setting: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ramify.batching.forest import Ints
 from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.views.choices import ChoiceView
 from ramify.dataset.choices import ChoiceSets, LabelledChoices, choice_sets, labelled_choices
+from ramify.dataset.labels import labels_at, nodes_of
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Choice, Prediction
@@ -67,9 +68,13 @@ class Chooser(Predicts):
         nodes: Indices | None = None,
         ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
+        *,
+        split: Split = "all",
     ) -> list[Prediction]:
-        """The likeliest choice of each question among some nodes of a store; None: among all."""
-        sets = choice_sets(store, np.arange(store.num_nodes) if nodes is None else nodes)
+        """The likeliest choice of each question among some nodes of a store; None: among all of a split."""
+        if not len(store.split(split)):
+            raise store.no_trees(split)
+        sets = choice_sets(store, nodes_of(store, split) if nodes is None else nodes)
         if not len(sets):
             raise RamifyError(
                 f"{store.path or 'the data'} has no question, which is a text with two or more choices below it. Build the "
@@ -85,7 +90,8 @@ class Chooser(Predicts):
         for question, row, choices in zip(ids, scores, sets.choices, strict=True):
             shares = torch.from_numpy(row).softmax(0).tolist()
             texts = _distinct(store.texts(choices))
-            answers.append(Choice(question, texts[int(row.argmax())], dict(zip(texts, shares, strict=True))))
+            right = next((text for text, label in zip(texts, labels_at(store, choices)) if label is True), None)
+            answers.append(Choice(question, texts[int(row.argmax())], dict(zip(texts, shares, strict=True)), gold=right))
         return answers
 
 

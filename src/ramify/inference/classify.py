@@ -1,7 +1,7 @@
 """Labels of texts from a trained classifier."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramify.batching.labelled_batch import LabelledBatch, LabelledCollator
 from ramify.batching.views.labelled import LabelledView, RowTexts, resolved_input
-from ramify.dataset.labels import NodeLabels, check_kind, node_labels
+from ramify.dataset.labels import NodeLabels, check_kind, label_names, labels_at, node_labels
 from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError
 from ramify.inference.answers import Prediction, TextLabel
@@ -33,6 +33,7 @@ class Classifier(LabelPipeline):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
+        self._labels = task.config.classes
 
     def predict_nodes(
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None
@@ -41,16 +42,18 @@ class Classifier(LabelPipeline):
         notes = view.rows.notes()
         scores = torch.from_numpy(label_scores(self.task, view, progress=progress)).to(self.device)
         shares = self.task.probabilities(scores).cpu().numpy()
-        return [self._label(text_id, row, notes) for text_id, row in zip(ids, shares, strict=True)]
+        gold = labels_at(store, nodes, self.input.label)
+        return [self._label(*answer, notes) for answer in zip(ids, shares, gold, strict=True)]
 
-    def _label(self, text_id: str, shares: Float[NDArray, " output"], notes: tuple[str, ...]) -> TextLabel:
+    def _label(self, text_id: str, shares: Float[NDArray, " output"], gold: Any, notes: tuple[str, ...]) -> TextLabel:
         config = self.task.config
         if config.labels == "numbers":
-            return TextLabel(text_id, float(shares[0]), notes=notes)
+            return TextLabel(text_id, float(shares[0]), notes=notes, gold=gold)
+        gold = label_names(gold)
         named = dict(zip(config.classes, shares.tolist(), strict=True))
         if config.labels == "classes":
-            return TextLabel(text_id, config.classes[int(shares.argmax())], named, notes=notes)
-        return TextLabel(text_id, tuple(name for name, share in named.items() if share >= 0.5), named, notes=notes)
+            return TextLabel(text_id, config.classes[int(shares.argmax())], named, notes=notes, gold=gold)
+        return TextLabel(text_id, tuple(name for name, share in named.items() if share >= 0.5), named, notes=notes, gold=gold)
 
 
 def rows_of(task: Classification, store: Store, nodes: Indices, *, trees: Indices | None = None, seed: int = 0) -> RowTexts:

@@ -343,8 +343,11 @@ class AnswerTable(ABC):
         """The columns of the file."""
 
     def add(self, part: LabelPart, answers: Sequence[Prediction]) -> None:
-        """Write the answers to a part. Raises `RamifyError` if the file has a column of their names."""
+        """Write the answers to a part, and the labels of the data as `gold`, if they have any. Raises `RamifyError` if the file
+        has a column of their names."""
         added = [answer.columns() for answer in answers]
+        if any(answer.gold is not None for answer in answers):
+            added = [columns | {"gold": answer.gold} for columns, answer in zip(added, answers, strict=True)]
         if taken := next((name for row in added for name in row if name in self.names), None):
             raise RamifyError(f"{taken!r} is a column of the input, too, which the answers would replace. Rename it there.")
         rows = [{"id": answer.id} for answer in answers] if part.rows is None else part.rows

@@ -18,7 +18,8 @@ from ramify.batching.samplers import TokenBudget
 from ramify.batching.views.base import View
 from ramify.batching.views.labelled import LabelInput
 from ramify.dataset.frames import ArrowStream, as_arrow, named_columns
-from ramify.dataset.store import Store
+from ramify.dataset.labels import nodes_of
+from ramify.dataset.store import Split, Store
 from ramify.errors import RamifyError, with_article
 from ramify.inference.answers import Prediction
 from ramify.inference.base import TOKENS, Pipeline, verb
@@ -94,8 +95,10 @@ class Predicts(Pipeline, ABC):
         nodes: Indices | None = None,
         ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
+        *,
+        split: Split = "all",
     ) -> list[Prediction]:
-        """The predictions for some nodes of a store, or for all that the model reads."""
+        """The predictions for some nodes of a store, or for all of a split that the model reads."""
 
 
 def _several(data: Any) -> list[Any]:
@@ -174,12 +177,16 @@ class LabelPipeline(Predicts, ABC):
         nodes: Indices | None = None,
         ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
+        *,
+        split: Split = "all",
     ) -> list[Prediction]:
-        """The prediction for nodes of a store; None: for all that have the texts above them which the model reads.
+        """The prediction for nodes of a store; None: for all of a split that have the texts above them which the model reads.
 
         Raises `RamifyError` if a model that was trained with a context would read none.
         """
-        chosen = self.readable(store, np.arange(store.num_nodes)) if nodes is None else nodes
+        if not len(store.split(split)):
+            raise store.no_trees(split)
+        chosen = self.readable(store, nodes_of(store, split)) if nodes is None else nodes
         where = store.path or "the texts"
         if not len(chosen):
             needed = "a text above it" if self._needs_parent else "any text"

@@ -1,7 +1,7 @@
 """Tags of the words of texts from a trained tagger."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from ramify.batching.labelled_batch import LabelledBatch
 from ramify.batching.tagged_batch import TagCollator
 from ramify.batching.views.tagged import TaggedView, WordPieces
 from ramify.dataset.bio import spans_of, tag_parts
+from ramify.dataset.labels import labels_at
 from ramify.dataset.store import Split, Store
 from ramify.dataset.token_tags import NodeTags, Words, node_tags, node_words
 from ramify.inference.answers import Prediction, TaggedText, TextSpans, TextTags
@@ -34,20 +35,21 @@ class Tagger(LabelPipeline):
         self.backbone = task.backbone
         self.tokenizer = task.tokenizer
         self.input = task.input
+        self._labels = task.types
 
     @torch.no_grad()
     def predict_nodes(
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None
     ) -> list[Prediction]:
-        texts = store.texts(nodes)
+        texts, gold = store.texts(nodes), labels_at(store, nodes, self.input.label)
         words, are_tables = node_words(store, nodes)
-        answers: dict[int, Prediction] = {}
+        answers: dict[int, TextSpans | TextTags] = {}
         for batch in tagged_batches(self.task, view_of(self.task, texts, words, None), progress):
             posterior = self.task.posterior(batch.scores, batch.batch)
             for number, part in zip(batch.numbers, batch.texts, strict=True):
                 numbers, text, places = batch.tags[part], texts[number], words[number]
                 answers[number] = self._answer(ids[number], text, places, are_tables[number], numbers, posterior, part)
-        return [answers[number] for number in range(len(ids))]
+        return [replace(answers[number], gold=label) for number, label in enumerate(gold)]
 
     def _answer(
         self,
@@ -58,7 +60,7 @@ class Tagger(LabelPipeline):
         numbers: Int[Tensor, " word"],
         posterior: Posterior,
         part: slice,
-    ) -> Prediction:
+    ) -> TextSpans | TextTags:
         """The answer about a text whose words have these numbers of tags, and lie in this part of the batch."""
         tags = [self.task.config.tags[number] for number in numbers.tolist()]
         shares = posterior.marginals[part].gather(1, numbers[:, None])[:, 0].tolist()
