@@ -161,10 +161,7 @@ class Trainer:
             self.state = {name: tensor.to(self.task.device) for name, tensor in start.carried.items()} or None
         sampler = self._sampler(number, self.accelerator.process_index)
         sampler.load_state({"epoch": progress.epoch, "position": progress.position})
-        is_first = number == 0 or not stage.comparable
-        if is_first and progress.best_step == progress.step and not stage.evaluations(progress, sampler.epochs_done):
-            # This stage was shorter when the checkpoint was written. Its end, which is no longer one, was measured.
-            progress.best = progress.best_step = progress.best_checksum = None
+        self._forget_former_end(stage, sampler)
         micro_batches = iter(sampler)
         if config.compile:
             self.task.backbone.compile_passes()
@@ -221,6 +218,14 @@ class Trainer:
             if self.stopped:
                 return False
         return True
+
+    def _forget_former_end(self, stage: Stage[Any], sampler: Sampler) -> None:
+        """Forget the best weights if they are those of the end of a stage that was shorter when the checkpoint was written, and
+        no others were measured before."""
+        progress = self.progress
+        is_only = (progress.stage == 0 or not stage.comparable) and not stage.evaluations(progress, sampler.epochs_done)
+        if is_only and progress.best_step == progress.step and not stage.is_over(progress, sampler):
+            progress.best = progress.best_step = progress.best_checksum = None
 
     def _ask_to_stop(self) -> None:
         self.stop_asked = True
