@@ -101,7 +101,8 @@ def test_links_to_text_and_words_that_lead_to_notes_stay(tmp_path):
 
 TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc><titleStmt><title>The Kiln</title></titleStmt></fileDesc>
 <profileDesc><particDesc><listPerson><person xml:id="ivo"><persName>Ivo <surname>Elm</surname></persName></person></listPerson>
-</particDesc></profileDesc></teiHeader><text xml:lang="en"><front><castList><castItem><role xml:id="una">Una</role></castItem>
+</particDesc></profileDesc></teiHeader><text xml:lang="en"><front><castList><castItem>
+<role xml:id="una"> <persName>Una</persName></role></castItem>
 </castList></front><body>{}</body></text></TEI>"""
 
 
@@ -113,7 +114,8 @@ def test_speakers_are_authors_and_stage_directions_are_left_out(tmp_path):
     body = """<div type="act"><head>Act 1</head><div type="scene"><head>Scene 1</head><stage>A yard.</stage>
     <sp who="#wren"><speaker>WREN.</speaker><lg><l>The kiln is cold,</l><stage>Digs.</stage><l>the clay waits.</l></lg></sp>
     <sp who="#ivo"><p>So it <stage type="delivery">(aside)</stage> is. Dig!</p></sp><p>Night.</p>
-    <sp who="#wren #una"><p>We dig.</p></sp><sp who="#bo"><ab>No.</ab></sp><sp><speaker>ALL</speaker></sp></div></div>"""
+    <sp who="#wren #una"><p>We dig.</p></sp><sp who="#bo"><ab>No, <persName>Ann</persName>.</ab></sp>
+    <sp><speaker>ALL</speaker></sp></div></div>"""
     tree, counts = tei(tmp_path, body, levels="chapter,paragraph,sentence")
     assert [(node.author, node.text) for node in tree.nodes if node.text] == [
         ("WREN", "The kiln is cold,"),
@@ -122,7 +124,7 @@ def test_speakers_are_authors_and_stage_directions_are_left_out(tmp_path):
         ("Ivo Elm", "Dig!"),
         (None, "Night."),
         ("WREN, Una", "We dig."),
-        ("bo", "No."),
+        ("bo", "No, Ann."),
     ]
     assert [node.author for node in tree.nodes if node.kind == "paragraph"] == ["WREN", "Ivo Elm", None, "WREN, Una", "bo"]
     assert counts.skipped == {"front_matter": 1, "stage_direction": 3, "empty_division": 1}

@@ -6,6 +6,7 @@ Blank lines separate blocks. A block is a heading, a paragraph, verse (all its l
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ramify.readers.base import ReadCounts
@@ -69,11 +70,11 @@ class _Block:
     number: int
     """The number of its first line, from 1."""
 
-    @property
+    @cached_property
     def text(self) -> str:
         return clean_line(" ".join(line.strip() for line in self.lines))
 
-    @property
+    @cached_property
     def title(self) -> str:
         return without_emphasis(self.text)
 

@@ -65,11 +65,11 @@ class Headings:
         return (match.lastgroup or "") if match else ""
 
     def is_contents(self, title: str) -> bool:
-        return bool(self._contents.fullmatch(unaccented(title)))
+        return len(title) <= MAX_HEADING and bool(self._contents.fullmatch(unaccented(title)))
 
     def is_note(self, text: str) -> bool:
         """Whether a text begins as a note in square brackets does."""
-        return bool(self._note.match(unaccented(text)))
+        return text.startswith("[") and bool(self._note.match(unaccented(text[:MAX_HEADING])))
 
 
 headings = cache(Headings)

@@ -163,6 +163,7 @@ def clean_line(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
+_SIGNS = frozenset("*_=")
 _EMPHASIS = re.compile(
     r"(?<![\w*_=])(?P<mark>\*{1,3}|_|=)(?=[^\s*_=])(?P<text>(?:(?!(?P=mark)).)*)(?<=[^\s*_=])(?P=mark)(?![\w*_=])"
 )
@@ -170,4 +171,4 @@ _EMPHASIS = re.compile(
 
 def without_emphasis(title: str) -> str:
     """A title without the marks of emphasis of plain text: "_To Ann_", "*To Ann*", "=To Ann=". Other such characters stay."""
-    return _EMPHASIS.sub(r"\g<text>", title)
+    return _EMPHASIS.sub(r"\g<text>", title) if not _SIGNS.isdisjoint(title) else title

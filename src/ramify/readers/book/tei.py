@@ -174,6 +174,7 @@ class _Events:
         element = self._stack[-1]
         if element.tag in _PERSONS:
             self._named = ""
+            self._person = self._person if element.tag == "persName" else ""
         if self._left_out:
             if self._left_out == len(self._stack):
                 self._left_out = 0
@@ -275,9 +276,10 @@ class _Events:
 
     def _begin_name(self, tag: str, identifier: str) -> None:
         """Begin the name of a person in the header, or of a role in the list of persons."""
-        self._person = identifier if tag in ("person", "personGrp") else self._person
-        name = identifier if tag == "role" else self._person
-        self._named = name if tag in ("persName", "role") and name not in self._names else ""
+        if tag != "persName":
+            self._person = identifier
+        if tag in ("persName", "role") and self._person not in self._names:
+            self._named = self._person
 
     def _author(self, speech: _Speech) -> str | None:
         """The speakers as the text names them, or else as the lists of persons do."""
