@@ -313,7 +313,8 @@ def test_padding_has_a_gradient_and_an_influence_in_full_alone():
         assert all("positions" in name for name in missing)
         vectors = [each.backbone(batch_of(each, trees)).nodes[0] for each in (own, more)]
         difference = (vectors[0] - vectors[1]).abs().max()
-        assert difference > 1e-3 if padding == "full" else difference < 1e-12
+        # The codes of positions are in single precision.
+        assert difference > 1e-3 if padding == "full" else difference < 1e-6
 
 
 def test_a_batch_moves_with_its_parts():

@@ -26,6 +26,7 @@ from ramify.training.metrics_log import read_metrics
 from ramify.training.seeds import step_seed
 from ramify.training.stage import Stage
 
+pytestmark = pytest.mark.skipif("config.getoption('--rounding')", reason="the ranks round as this processor does")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 RAMIFY = str(Path(sys.executable).with_name("ramify"))
 

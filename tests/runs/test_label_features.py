@@ -37,7 +37,7 @@ def run_of(store, start, **settings):
     return run.changed({"input.max_tokens": "16", **{key.replace("__", "."): text for key, text in settings.items()}})
 
 
-def test_each_text_is_encoded_once(store, start, tmp_path, encoded):
+def test_each_text_is_encoded_once(store, start, tmp_path, encoded, near):
     out = tmp_path / "run"
     prepared, _ = execute(run_of(store, start), out, cpu=True)
     assert sum(encoded) == len(prepared.train) + len(prepared.held_out)
@@ -47,7 +47,7 @@ def test_each_text_is_encoded_once(store, start, tmp_path, encoded):
     fresh = run_of(store, start).prepare(tmp_path / "other")
     batch = LabelledCollator.of(fresh.train.rows)([fresh.train.example(number) for number in range(len(fresh.train))])
     expected = fresh.task.row_layers(batch.input).numpy()
-    np.testing.assert_allclose(prepared.train.features[batch.order], expected, atol=1e-6)
+    near(prepared.train.features[batch.order], expected)
     assert prepared.train.features.shape == (36, 3, 8)
 
 
