@@ -296,6 +296,9 @@ def test_a_page_is_drawn_beside_the_document(agent, tmp_path, command, monkeypat
     assert "note: no page: the page would hold" in shown.stderr
     assert shown.stdout
     assert "the page would hold" in refusal(command, agent, file, "--out", page)
+    page.write_text("mine")
+    assert f"note: no page: {page} exists, and would be overwritten." in call(command, agent, file).stderr
+    assert page.read_text() == "mine"
 
 
 def test_the_page_does_not_replace_the_input(agent, text):

@@ -636,7 +636,7 @@ def copied(trained, tmp_path):
 def test_report(ramify, copied):
     status, out, err = ramify("report", copied, "--split", "test", "--draws", 1)
     page = (copied / "report.html").read_text()
-    assert (status, out, err) == (0, "", f"{copied / 'report.html'}\n")
+    assert (status, out, err) == (0, "", f"page: {copied / 'report.html'}\n")
     assert "on the test trees: 14 trees, 336 comments" in page
     assert page.count("<article>") == 10
     assert "written without an evaluation" not in page

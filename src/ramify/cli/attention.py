@@ -20,7 +20,7 @@ Example: ramify attention runs/en-de --text "A dog runs." --target "Ein Hund ren
 """
 
 
-def draw(path: Path, asked: Asked) -> None:
+def draw(asked: Asked, path: Path) -> None:
     from ramify.report.attention import write_attention
 
     source = asked.items[0]

@@ -25,7 +25,7 @@ Example: ramify coherence runs/agent --data data/books --tree emma --level parag
 """
 
 
-def draw(path: Path, asked: Asked) -> None:
+def draw(asked: Asked, path: Path) -> None:
     from ramify.report.vector_tree import write_vector_tree
 
     write_vector_tree(path, asked.items[0], asked.answer, asked.given["run"], asked.model.levels)

@@ -42,7 +42,7 @@ def further(given: Mapping[str, Any], model: "Pipeline") -> dict[str, Any]:
     return {"judge": judging, "known": None if bank is None else knowing.known_vectors(Store.open(bank))}
 
 
-def draw(path: Path, asked: Asked) -> None:
+def draw(asked: Asked, path: Path) -> None:
     from ramify.report.text_trees import write_copyedited
 
     write_copyedited(path, asked.answer, asked.given["run"])

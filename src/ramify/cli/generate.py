@@ -40,7 +40,7 @@ def further(given: Mapping[str, Any], model: "Pipeline") -> dict[str, Any]:
         return {}
     knowing: Any = model
     known = knowing.known_vectors(Store.open(data or _training_data(given["run"])))
-    return {"known": known, "versions": given["page"] is not None}
+    return {"known": known, "versions": given["draws"]}
 
 
 def _training_data(run: str) -> str:
@@ -58,7 +58,7 @@ def _training_data(run: str) -> str:
     return data
 
 
-def draw(path: Path, asked: Asked) -> None:
+def draw(asked: Asked, path: Path) -> None:
     from ramify.report.text_trees import write_generated
 
     write_generated(path, asked.answer, asked.given["run"])

@@ -287,32 +287,26 @@ PageOut = Annotated[
 ]
 
 
-def page_to_write(out: Path | None, source: Path | None, command: str, *, as_json: bool, printed: bool = True) -> Path | None:
-    """The page about an answer: `--out`, or the one `beside` the input; None: only JSON is asked for. `printed`: whether the
-    command prints its answer, too."""
+def check_page(out: Path | None, source: Path | None, *, is_alone: bool) -> None:
+    """Raise before any work is done if the page `--out` cannot be written. `is_alone`: nothing else goes to standard output."""
     from ramify.files import STANDARD
 
-    if out is None and as_json:
-        return None
-    page = beside(source, f".{command}.html") if out is None else out
-    if page == STANDARD and not printed and not as_json:
-        return page
-    check_beside(page, "--out")
-    check_out(page, [] if source is None else [source])
-    return page
+    if out is None or (is_alone and out == STANDARD):
+        return
+    check_beside(out, "--out")
+    check_out(out, [] if source is None else [source])
 
 
-def draw_page(page: Path | None, asked: Path | None, draw: Callable[[Path], None]) -> None:
-    """Draw the page about a printed answer and print its name. One that nobody `asked` for is left out if it cannot be drawn,
-    and a note says why."""
+def draw_page(out: Path | None, source: Path | None, command: str, draw: Callable[[Path], None], *, needed: bool) -> None:
+    """Draw the page about an answer into `--out` or `beside` the input, and print its name. One that is neither asked for nor
+    `needed` is left out if it cannot be drawn, and a note says why."""
     from ramify.errors import RamifyError
 
-    if page is None:
-        return
     try:
+        page = out or beside(source, f".{command}.html")
         draw(page)
     except RamifyError as error:
-        if asked is not None:
+        if out is not None or needed:
             raise
         tell(f"note: no page: {error}")
     else:

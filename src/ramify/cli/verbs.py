@@ -17,9 +17,9 @@ from ramify.cli.shared import (
     Device,
     Json,
     PageOut,
+    check_page,
     draw_page,
     once,
-    page_to_write,
     question_and_passage,
     read_sources,
     text_or_node,
@@ -52,7 +52,7 @@ class Asked:
 class Page:
     """The page that a command draws about its answer. It has the option `--out`, without which a name is chosen."""
 
-    draw: Callable[[Path, Asked], None]
+    draw: Callable[[Asked, Path], None]
     needs: str = ""
     """The ability without which a model's answers have no page; empty if all have one."""
 
@@ -69,7 +69,7 @@ class Form:
     check: Callable[[Mapping[str, Any]], None] = lambda given: None
     """Raises for options that do not fit together, before the model is loaded."""
     further: Callable[[Mapping[str, Any], "Pipeline"], Mapping[str, Any]] = lambda given, model: {}
-    """Further arguments of the method, which the model may need."""
+    """Further arguments of the method, which the model may need. `draws` says whether a page is drawn."""
     notes: Callable[[Asked], None] = lambda asked: None
     """Prints further notes about the answer on stderr."""
     page: Page | None = None
@@ -182,16 +182,18 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
             check_can(model, name, given["run"], options)
             return model
 
-        page = None if form.page is None else _page_of(form, words, given)
+        page = form.page
+        if page is not None:
+            check_page(given["out"], _source(given), is_alone=form.lines is None and not given["as_json"])
         items = source.read(given, load)
         model = load()
-        if form.page is not None and form.page.needs and form.page.needs not in model.abilities:
+        if page is not None and page.needs and page.needs not in model.abilities:
             if given["out"] is not None:
-                raise RamifyError(
-                    f"--out {given['out']} needs {form.page.needs}, and {given['run']} holds none. Leave --out out."
-                )
+                raise RamifyError(f"--out {given['out']} needs {page.needs}, and {given['run']} holds none. Leave --out out.")
             page = None
-        options |= form.further(given | {"page": page}, model)
+        if given["as_json"] and given.get("out") is None:
+            page = None
+        options |= form.further(given | {"draws": page is not None}, model)
         method = getattr(model, name)
         shown = StreamedText()
         if "progress" in inspect.signature(method).parameters:
@@ -207,8 +209,9 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
                 print(f"note: {note}", file=sys.stderr)
             asked = Asked(given, model, items, answer)
             form.notes(asked)
-            if form.page is not None:
-                draw_page(page, given["out"] or (page if form.lines is None else None), partial(_drawn, form.page, asked))
+            if page is not None:
+                draw = partial(page.draw, asked)
+                draw_page(given["out"], _source(given), words, draw, needed=form.lines is None)
             if shown:
                 continue
             for line in [in_json(answer)] if given["as_json"] else form.lines(asked) if form.lines else ():
@@ -218,13 +221,9 @@ def command(name: str, form: Form | None = None) -> Callable[..., None]:
     return _signed(ask, parameters)
 
 
-def _page_of(form: Form, words: str, given: Mapping[str, Any]) -> Path | None:
-    source = given.get("file") or given.get("data")
-    return page_to_write(given["out"], source, words, as_json=given["as_json"], printed=form.lines is not None)
-
-
-def _drawn(page: Page, asked: Asked, path: Path) -> None:
-    page.draw(path, asked)
+def _source(given: Mapping[str, Any]) -> Path | None:
+    """The file or the data set that a command reads."""
+    return given.get("file") or given.get("data")
 
 
 def offers(*verbs: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
