@@ -64,6 +64,9 @@ def test_ruby_in_markdown_and_in_japanese_plain_text(tmp_path):
         ('<a href="#ftn4">4</a>', '<div id="ftn4"><p class="MsoFootnoteText">4 Very.</p><p>So.</p></div>'),
         ('<a href="#fn4" class="footnote-ref" role="doc-noteref"><sup>4</sup></a>', '<ul><li id="fn4"><p>Very.</p></li></ul>'),
         ('<a href="#Footnote_4_4">[D]</a>', '<div class="footnote"><p><a id="Footnote_4_4"></a>[D] Very.</p></div>'),
+        ('<a id="m4" href="#k4"><sup>iv</sup></a>', '<div><p><a id="k4" href="#m4">iv</a> Very.</p></div>'),
+        ('<sup id="m4"><a href="#k4">[4]</a></sup>', '<ol><li id="k4">↑ <a href="#m4">a</a> <i>Very</i>.</li></ol>'),
+        ('<a id="m4" href="#k4">*</a>', '<ol><li id="k4"><p>Very. <a href="#m4">↩</a></p></li></ol>'),
     ],
 )
 def test_the_mark_of_a_note_that_is_left_out_leaves_with_it(tmp_path, mark, note):
@@ -85,6 +88,31 @@ def test_marks_lead_to_other_files_and_back(tmp_path):
     (tree,), counts = read(epub(tmp_path / "k.epub", pages), **FLAT)
     assert sentences_of(tree) == ["Wet. See 2, so.", "Dry."]
     assert (counts.kept["note_mark"], counts.skipped) == (2, {"endnotes": 1})
+
+
+def test_a_division_of_notes_is_left_out_with_their_marks(tmp_path):
+    """Only its blocks that marks lead to are notes."""
+    pages = {
+        "a.xhtml": page('<h1>I</h1><p>Wet<a href="n.xhtml#x">i</a>, see <a href="b.xhtml#y">2</a>.</p><p id="z">Hot.</p>'),
+        "b.xhtml": page('<h1>II</h1><p id="y">Dry<a class="noteref" href="n.xhtml#w">ii</a>.</p>'),
+        "n.xhtml": page(
+            '<h1>Endnotes</h1><p id="x">Very. <a href="a.xhtml">Back</a></p><p id="w">So.</p><p id="v">Ann wrote these.</p>'
+        ),
+    }
+    (tree,), counts = read(epub(tmp_path / "k.epub", pages), **FLAT)
+    assert sentences_of(tree) == ["Wet, see 2.", "Hot.", "Dry.", "Ann wrote these."]
+    assert (counts.kept, counts.skipped) == ({"note_mark": 2}, {"footnote": 2})
+
+
+def test_numbers_that_lead_to_each_other_are_no_notes(tmp_path):
+    """As between a list of chapters and their headings, and between paragraphs with numbers and what is said of them."""
+    body = (
+        '<p><a id="t1" href="#c1">1</a> Clay</p><h2><a id="c1" href="#t1">1</a> Clay</h2>'
+        '<p><a id="v1" href="#w1">2</a> Wet.</p><p><a id="w1" href="#v1">2</a> Dry.</p>'
+    )
+    tree, counts = written(tmp_path, "k.html", f"<html><body>{body}</body></html>", levels="paragraph")
+    assert sentences_of(tree) == ["1 Clay", "2 Wet.", "2 Dry."]
+    assert (counts.kept, counts.skipped) == ({}, {})
 
 
 def test_links_to_text_and_words_that_lead_to_notes_stay(tmp_path):

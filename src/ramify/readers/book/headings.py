@@ -40,6 +40,7 @@ class Headings:
         self._kind = _compiled(rf"(?:{_ARTICLE})?(?:{ordinals} *)?(?:{kinds}){_END}")
         self._numbered_kind = _compiled(rf"(?:{_DIGITS}|{_ROMAN_BEFORE}) +(?:{kinds}){_END}{_TITLE}")
         self._contents = _compiled(rf"{_any(row.contents for row in rows)}[.:]?")
+        self._notes = _compiled(rf"(?:end|foot)?(?:note|{_any(row.note for row in rows)})\w{{0,3}}[.:]?")
         self._note = _compiled(rf"\[{_any(row.note for row in rows)}{_END}")
         self.pictures = _compiled(rf"\[{_any(row.picture for row in rows)}\b[^\]]*\]")
 
@@ -66,6 +67,9 @@ class Headings:
 
     def is_contents(self, title: str) -> bool:
         return len(title) <= MAX_HEADING and bool(self._contents.fullmatch(unaccented(title)))
+
+    def is_notes(self, title: str) -> bool:
+        return bool(self._notes.fullmatch(unaccented(title)))
 
     def is_note(self, text: str) -> bool:
         """Whether a text begins as a note in square brackets does."""

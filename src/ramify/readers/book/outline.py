@@ -137,14 +137,14 @@ MARK = "\ufdd0"
 """Stands in a text for the mark of a note until `clean` removes it, with the brackets around it."""
 _MARKS = rf"{MARK}(?:[,;\s]*{MARK})*+"
 _REMOVED_MARKS = re.compile(rf"\s*(?:\[\s*{_MARKS}\s*\]|\(\s*{_MARKS}\s*\))|\s*{_MARKS}(?=\s*(?:[.,;:!?…)\]»”]|$))|{_MARKS}")
-_NOTE_SIGN = re.compile(
+is_note_sign = re.compile(
     r"[\W_]*(?:(?:fn|note|n|nota|anm|註|注)?[.\s]*[\d⁰¹²³⁴-⁹①-⑳]{1,4}[a-z]?|[a-z]|[ivxlc]{1,7})?[\W_]*", re.IGNORECASE
 ).fullmatch
 
 
 def take_mark(parts: list[str], start: int) -> bool:
     """Replace the parts of a text from a place on with `MARK` if they look like the mark of a note: "[2]", "*", "↩"."""
-    if not _NOTE_SIGN("".join(parts[start:])):
+    if not is_note_sign("".join(parts[start:])):
         return False
     parts[start:] = [MARK]
     return True
