@@ -1,7 +1,7 @@
 """What leaves the text of books: ruby readings, marks of notes, deletions; and what becomes of speakers and emphasis."""
 
 import pytest
-from books import epub, gutenberg, page, read, sentences_of, shape
+from books import epub, gutenberg, package, page, read, sentences_of, shape
 
 from ramify.readers.book.outline import without_emphasis
 
@@ -31,6 +31,20 @@ def test_ruby_readings_and_their_brackets_leave_the_text(tmp_path, ruby, count):
     (tree,), counts = read(path, **FLAT)
     assert (tree.nodes[1].label, tree.nodes[-1].text) == ("窯", "赤い窯が冷えた。")
     assert counts.kept == {"ruby": 2 * count}
+
+
+def test_titles_of_the_table_of_contents_have_no_readings_and_no_marks_of_notes(tmp_path):
+    pages = {
+        "a.xhtml": page("<p><ruby>窯<rt>かま</rt></ruby></p>"),
+        "b.xhtml": page('<h1>Fire<a href="#x">2</a></h1><p>Hot.</p><p class="footnote" id="x">Very.</p>'),
+        "c.xhtml": page("<h1>Clay</h1><p>Wet.</p>"),
+    }
+    titles = ("<ruby>窯<rp>(</rp><rt>かま</rt><rp>)</rp></ruby>", "Fire<sup>2</sup>", "Clay 2")
+    links = "".join(f'<li><a href="text/{name}">{title}</a></li>' for name, title in zip(pages, titles, strict=True))
+    opf = package(pages, '<item id="nav" href="nav.xhtml" properties="nav" media-type="application/xhtml+xml"/>')
+    path = epub(tmp_path / "k.epub", pages, opf, {"OEBPS/nav.xhtml": page(f'<nav epub:type="toc"><ol>{links}</ol></nav>')})
+    (tree,), _ = read(path, **FLAT)
+    assert [node.label for node in tree.nodes if node.kind == "chapter"] == ["窯", "Fire", "Clay 2"]
 
 
 def test_ruby_without_end_tags_in_html(tmp_path):

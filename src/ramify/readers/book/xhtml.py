@@ -553,7 +553,7 @@ class _Events:
         begun, self._begun, self._near = self._begun, [], []
         if block is not None and (block.heading or block.in_group):
             if title := without_emphasis(clean_line(text)):
-                self._heading(title, block)
+                self._heading(title, block, MARK in text)
                 self._in_notes = headings(self._outline.language).is_notes(title)
             return
         if self._in_notes:
@@ -564,14 +564,16 @@ class _Events:
             for part in _PARAGRAPH_ENDS.split(text):
                 self._outline.paragraph(part)
 
-    def _heading(self, text: str, block: _Element) -> None:
+    def _heading(self, text: str, block: _Element, had_mark: bool) -> None:
         division = self._outline.innermost
         is_new = not division.content and division is not self._outline.root
         if is_new and division is self._listed:
             listed = division.title.casefold()
-            if text.casefold() in listed:
+            # The table of contents may repeat the mark of a note.
+            is_marked = had_mark and listed.startswith(text.casefold()) and is_note_sign(listed[len(text) :])
+            if text.casefold() in listed and not is_marked:
                 return
-            if listed in text.casefold():
+            if listed in text.casefold() or is_marked:
                 division.title = text
                 return
         if is_new and (division is self._grouped or (division.rank is None and not division.title)):
