@@ -8,7 +8,6 @@ from typing import Literal
 
 from ramify.errors import shown
 from ramify.readers.base import ReadCounts, bad_option
-from ramify.readers.book.headings import headings
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work, without_emphasis
 from ramify.readers.sentences import sentences
 from ramify.tree import DOCUMENT, Node, Tree, encodable
@@ -128,7 +127,7 @@ def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
             continue
         path.pop()
         title = item.title.strip(" .:")
-        is_contents = not item.divisions and (_PICTURES(title) or headings(work.outline.language).is_contents(title))
+        is_contents = not item.divisions and (_PICTURES(title) or work.outline.headings.is_contents(title))
         if is_contents or not item.content:
             path[-1].content = [child for child in path[-1].content if child is not item]
             counts.read += 1

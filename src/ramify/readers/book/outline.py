@@ -6,7 +6,7 @@ from typing import Any
 
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.headings import headings
-from ramify.readers.languages import code_of
+from ramify.readers.languages import code_of, codes_of
 
 CHAPTER = "chapter"
 ABOVE = ("volume", "book", "part", "division", "act")
@@ -62,7 +62,7 @@ class Outline:
         self.root = Division("document")
         self.counts = counts
         self.where = where
-        self.language = code_of(language)
+        self.speaks(language)
         self._open = [self.root]
 
     @property
@@ -72,10 +72,11 @@ class Outline:
     def speaks(self, language: str) -> None:
         """Set the language, for works that say it late."""
         self.language = code_of(language)
+        self.headings = headings(*codes_of(language))
 
     def kind_of(self, title: str) -> str:
         """The kind of division that a title names in the language of the work; "" if it names none."""
-        return headings(self.language).kind_of(title)
+        return self.headings.kind_of(title)
 
     def begin(self, kind: str, title: str = "") -> Division:
         """Begin a division that ends with `end`."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ramify.errors import RamifyError
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import resolve_target
-from ramify.readers.book.headings import headings
 from ramify.readers.book.outline import (
     ABOVE,
     BELOW,
@@ -194,9 +193,11 @@ def read_pages(pages: Sequence[Page], outline: Outline) -> None:
     notes = _Notes()
     notes.files.update(page.place for page in pages if page.left_out in NOTES)
     if any(_PLAIN_LINK.search(page.data) for page in pages):
+        first = Outline(ReadCounts(), outline.where)
+        first.headings = outline.headings
         for page in pages:
             if not page.left_out:
-                _read_page(page, Outline(ReadCounts(), outline.where, outline.language), {}, notes)
+                _read_page(page, first, {}, notes)
         notes.find()
     by_id: dict[str, Division] = {}
     for page in pages:
@@ -554,7 +555,7 @@ class _Events:
         if block is not None and (block.heading or block.in_group):
             if title := without_emphasis(clean_line(text)):
                 self._heading(title, block, MARK in text)
-                self._in_notes = headings(self._outline.language).is_notes(title)
+                self._in_notes = self._outline.headings.is_notes(title)
             return
         if self._in_notes:
             self._notes.blocks.append((begun, None))
