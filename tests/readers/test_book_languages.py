@@ -184,12 +184,35 @@ def test_a_table_of_contents_and_notes_in_the_language(tmp_path):
         ("ru", "Тут кн. Андрей вошёл."),
         ("sv", "S:t. Erik kom."),
         ("tl", "Gng. Cruz."),
+        ("sv", "Hon såg t. ex. Lund."),
+        ("da", "Der stod bl. a. Berg."),
+        ("de", "Im 19. Jahrhundert kam das 3. Regiment, dann der 4. und 5. Mann."),
+        ("no", "Det 2. Kompani kom."),
+        ("hu", "Az 5. Ezred jött."),
+        ("fr", "Voir le t. II, le n. 5 et le vol. 3."),
+        ("pt", "Veja o no. 4, vol. II."),
+        ("en", "See vol. II of it."),
     ],
 )
 def test_abbreviations_end_no_sentence(language, text):
     assert sentences(text, language) == [text]
     following = f"{text[:-1]}! {text}"
     assert sentences(following, language) == [f"{text[:-1]}!", text]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Er war zwischen 20 und 30.|Sie lachte."),
+        ("de", "Es wurden 18.|Das war viel."),
+        ("fr", "Elle dit non.|5 hommes vinrent."),
+        ("fr", "Il en vit 3.|Puis il dormit."),
+        ("en", "It was the 4.|He wept."),
+        ("en", "He read the vol.|I slept."),
+    ],
+)
+def test_numbers_and_words_end_sentences(language, text):
+    assert sentences(text.replace("|", " "), language) == text.split("|")
 
 
 # --- the language of a book -----------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ class Language(NamedTuple):
     """Numbers that stand behind it."""
     abbreviations: str = ""
     """Words with a full stop that end no sentence, as far as sentencex lacks them."""
+    before_ordinals: str = r"(?!)"
+    """Words before a number with a full stop that is an ordinal: "im 18. Jahrhundert"."""
     volume: str = r"(?!)"
     book: str = r"(?!)"
     part: str = r"(?!)"
@@ -82,6 +84,7 @@ LANGUAGES: dict[str, Language] = {
         rf"forste|anden|andet|tredi?je|fjerde|femte|sjette|syvende|ottende|niende|tiende|el?levte|tolvte|{_NORDIC_TEENS}|sidste",
         "to|tre|fire|fem|seks|syv|otte|ni|ti",
         "Hr Fr Frk Fru Dr Prof Past Kapt Kaptn Sct Skt St bl.a kl Kgl Nr",
+        r"den|det|de|d\.",
         volume="bind", book="bog", part="del|afdeling", act="akt|handling", chapter="kapit(?:t?el|let)|kap|capitel",
         scene="scene|optrin", letter="brev", canto="sang", prologue="prolog", epilogue="epilog", preface="fortale|forord",
         introduction="indledning", conclusion="slutning", afterword="efterskrift", appendix="tillæg", dedication="tilegnelse",
@@ -92,6 +95,7 @@ LANGUAGES: dict[str, Language] = {
         r"(?:erst|zweit|dritt|viert|funft|sechst|siebent?|acht|neunt|zehnt|elft|eilft|zwolft|\w+zehnt|\w+[sz]igst|letzt)e[rsn]?",
         "eins|zwei|drei|vier|funf|sechs|sieben|acht|neun|zehn|elf|zwolf",
         "Hr Hrn Frl Fr Dr Prof St hl Ew kgl Bd Bde geb Nr Sr Frhr Frh Hptm Lt vgl Kap Abt",
+        r"d(?:er|ie|as|e[mns])|[ai]m|zu[mr]|vom|beim|ins|\d{1,2}\. (?:und|bis)",
         volume="band", book="buch", part="th?eil", act="akt|act|aufzug", chapter="[kc]apitt?el", scene="auftritt|s[zc]ene",
         letter="brief", canto="gesang", section="abschnitt", prologue="prolog|vorspiel", epilogue="epilog|nachspiel",
         preface="vorrede", foreword="vorwort", introduction="einleitung|einfuhrung", conclusion="schlu(?:ss|ß)",
@@ -157,7 +161,7 @@ LANGUAGES: dict[str, Language] = {
         "french fre fra français francais",
         r"premiere?|seconde?|[a-z-]+ieme|derniere?",
         r"un(?=[.:]|$)|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze",
-        "MM Mme Mmes Mlle Mlles Mgr Dr Drs Me Pr St Ste Vve Vte Cte chap",
+        "MM Mme Mmes Mlle Mlles Mgr Dr Drs Me Pr St Ste Vve Vte Cte chap av.J.-C",
         volume="tome|volume", book="livre", part="partie", act="acte", chapter="chapitre|chap", scene="scene|tableau",
         letter="lettre", canto="chant", section="section", prologue="prologue", epilogue="epilogue",
         preface="preface|avertissement", foreword="avant-propos", introduction="introduction", conclusion="conclusion",
@@ -169,6 +173,7 @@ LANGUAGES: dict[str, Language] = {
         r"elso|utolso|\w+dik",
         "ketto|harom|negy|ot",
         "dr Dr ifj özv id gr br szt ún prof",
+        "az?",
         volume="kotet", book="konyv", part="resz", act="felvonas", chapter="fejezet", scene="jelenet|szin", letter="level",
         canto="enek", prologue="prologus|elohang", epilogue="epilogus|utohang", preface="eloszo",
         introduction="bevezetes|bevezeto", conclusion="befejezes", afterword="utoszo", appendix="fuggelek",
@@ -217,6 +222,7 @@ LANGUAGES: dict[str, Language] = {
         rf"|{_NORDIC_TEENS}|siste|sidste",
         "to|tre|fire|fem|seks|syv|sju|atte|ni|ti",
         "Hr Fr Frk Fru Dr Prof Past Kapt St f.eks bl.a kl Kgl Nr",
+        r"den|det|de|d\.",
         volume="bind", book="bok|bog", part="del", act="akt|handling", chapter="kapit(?:t?el|let)|kap", scene="scene|optrin",
         letter="brev", canto="sang", prologue="prolog", epilogue="epilog", preface="fortale|forord",
         introduction="innledning|indledning", conclusion="slutning", afterword="etterord|efterord", appendix="tillegg",
