@@ -139,6 +139,16 @@ def test_links_to_text_and_words_that_lead_to_notes_stay(tmp_path):
     assert (counts.kept, counts.skipped) == ({}, {"footnote": 1})
 
 
+def test_a_chapter_with_the_title_of_a_table_of_contents_stays(tmp_path):
+    body = (
+        "<h2>Table</h2><p>1. Le four.</p><p>La nuit.</p><p>II Le feu 7</p><h2>Le four</h2><p>Sec.</p>"
+        "<h2>La nuit</h2><p>Froid.</p><h2>Table</h2><p>On mange.</p><p>C'est bon!</p>"
+    )
+    tree, counts = written(tmp_path, "k.html", f"<html lang=fr><body>{body}</body></html>", **FLAT)
+    assert sentences_of(tree) == ["Sec.", "Froid.", "On mange.", "C'est bon!"]
+    assert counts.skipped == {"contents": 1}
+
+
 # --- TEI ------------------------------------------------------------------------------------------------------------------
 
 TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc><titleStmt><title>The Kiln</title></titleStmt></fileDesc>
@@ -150,6 +160,15 @@ TEI = """<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc><titleStm
 
 def tei(tmp_path, body, **options):
     return written(tmp_path, "kiln.xml", TEI.format(body), **(FLAT | options))
+
+
+def test_descriptions_and_directions_beside_names_are_no_text(tmp_path):
+    body = """<div><desc><title>About</title></desc><head>I</head><p>Dry <gap><desc>torn</desc></gap>clay.</p>
+    <sp><speaker>Bo (softly) [aside].</speaker><p>Dig.</p></sp></div>"""
+    tree, counts = tei(tmp_path, body)
+    assert [(node.author, node.text) for node in tree.nodes if node.text] == [(None, "Dry clay."), ("Bo", "Dig.")]
+    assert tree.nodes[1].label == "I"
+    assert (counts.skipped, counts.kept) == ({"front_matter": 2, "stage_direction": 2}, {"gap": 1})
 
 
 def test_speakers_are_authors_and_stage_directions_are_left_out(tmp_path):
@@ -208,6 +227,7 @@ def test_readings_deletions_and_breaks(tmp_path, text, expected, kept):
     [
         ("I: _To Ann._ and =Bo=", "I: To Ann. and Bo"),
         ("*To* **Ann**, ***oh***", "To Ann, oh"),
+        ("+A+ ~B~ ~~C~~ ==D== e+f=g~h", "A B C D e+f=g~h"),
         *(
             (title, title)
             for title in ("snake_case_names and __init__", "Two * three * four", "Note*", "_so", "a = b = c", "5*6*7")
@@ -225,5 +245,5 @@ def test_titles_lose_emphasis_in_all_formats(tmp_path):
     assert shape(tree)[1:] == [" cha [LETTER I: To Mr. Elmwood]", "  par Dig.", " cha [LETTER II. Bo]", "  par Dig on."]
     tree, _ = written(tmp_path, "k.html", "<html><body><h2>_Clay_</h2><p>_a_</p><h2>Fire</h2><p>b</p></body></html>", **FLAT)
     assert shape(tree)[1:] == [" cha [Clay]", "  par _a_", " cha [Fire]", "  par b"]
-    tree, _ = written(tmp_path, "k.md", "# *Clay* of **Ann**\n\na\n\n# \\*Fire\\* `_x_`\n\nb\n", **FLAT)
+    tree, _ = written(tmp_path, "k.md", "# *Clay* of **Ann**\n\na\n\n# ~~\\*Fire\\*~~ `_x_`\n\nb\n", **FLAT)
     assert [node.label for node in tree.nodes if node.kind == "chapter"] == ["Clay of Ann", "*Fire* _x_"]

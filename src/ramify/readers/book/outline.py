@@ -164,9 +164,10 @@ def clean_line(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
-_SIGNS = frozenset("*_=")
+_SIGNS = frozenset("*_=~+")
 _EMPHASIS = re.compile(
-    r"(?<![\w*_=])(?P<mark>\*{1,3}|_|=)(?=[^\s*_=])(?P<text>(?:(?!(?P=mark)).)*)(?<=[^\s*_=])(?P=mark)(?![\w*_=])"
+    r"(?<![\w*_=~+])(?P<mark>\*{1,3}|_|={1,2}|~{1,2}|\+)(?=[^\s*_=~+])(?P<text>(?:(?!(?P=mark)).)*)"
+    r"(?<=[^\s*_=~+])(?P=mark)(?![\w*_=~+])"
 )
 
 
