@@ -159,8 +159,8 @@ class _Element:
         self.heading = _HEADINGS.get(tag) or (outer.heading if outer is not None else 0)
         # The number of divisions that end with the element.
         self.divisions = 0
-        # Of a link to an element: the number of parts of the text before it, and where it leads.
-        self.link: tuple[int, _Place] | None = None
+        # Of a link to an element: the number of parts of the text before it, where it leads, and whether words are before it.
+        self.link: tuple[int, _Place, bool] | None = None
 
 
 class _Notes:
@@ -314,6 +314,7 @@ class _Events:
         # The ids of elements since the last word outside of links, and those at the beginning of the block.
         self._near: list[_Place] = []
         self._begun: list[_Place] = []
+        self._has_words = False
         # Whether the last heading is the title of notes.
         self._in_notes = False
         self._parts: list[str] = []
@@ -381,7 +382,7 @@ class _Events:
         if types and element.tag in _DIVIDING:
             self._begin_division(element, types, attributes)
         if target is not None:
-            element.link = (len(self._parts), target)
+            element.link = (len(self._parts), target, self._has_words)
         return False
 
     def end(self, tag: str) -> None:
@@ -401,9 +402,11 @@ class _Events:
         elif self._stack and self._stack[-1].tag == "ruby" and data.isspace():
             return
         else:
-            if self._near and _WORD(data) and not any(element.link for element in self._stack):
-                self._begun = self._begun if "".join(self._parts).strip() else self._near
-                self._near = []
+            if (self._near or not self._has_words) and _WORD(data):
+                if not any(element.link for element in self._stack):
+                    self._begun = self._begun if self._has_words else self._near
+                    self._near = []
+                self._has_words = True
             self._parts.append(_SPACE.sub(" ", data))
 
     def entity(self, name: str) -> None:
@@ -497,12 +500,12 @@ class _Events:
         if self._in_note:
             self._notes.ids.update((self._page.place, attributes[name]) for name in ("id", "name") if name in attributes)
 
-    def _end_link(self, start: int, target: _Place) -> None:
+    def _end_link(self, start: int, target: _Place, is_inside: bool) -> None:
         """Leave out the text of a link if it is the mark of a note that is left out, or leads back from a note."""
         text = "".join(self._parts[start:])
         leads_back = _BACK_SIGN(text)
         if leads_back or is_note_sign(text):
-            if not _WORD("".join(self._parts[:start])):
+            if not is_inside:
                 self._begun = self._near
                 self._notes.blocks.append((self._begun, target))
             elif leads_back:
@@ -551,7 +554,7 @@ class _Events:
         self._parts.clear()
         if not text or text.isspace():
             return
-        begun, self._begun, self._near = self._begun, [], []
+        begun, self._begun, self._near, self._has_words = self._begun, [], [], False
         if block is not None and (block.heading or block.in_group):
             if title := without_emphasis(clean_line(text)):
                 self._heading(title, block, MARK in text)
