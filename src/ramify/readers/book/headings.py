@@ -74,6 +74,7 @@ class Headings:
         return len(title) <= MAX_HEADING and bool(self._contents.fullmatch(unaccented(title)))
 
     def is_notes(self, title: str) -> bool:
+        """Whether a title is that of a division of notes."""
         return bool(self._notes.fullmatch(unaccented(title)))
 
     def is_note(self, text: str) -> bool:

@@ -507,8 +507,7 @@ class _Events:
         if leads_back or is_note_sign(text):
             if not is_inside:
                 self._begun = self._near
-                self._notes.blocks.append((self._begun, target))
-            elif leads_back:
+            if leads_back or not is_inside:
                 self._notes.blocks.append((self._begun, target))
             else:
                 self._notes.marks.setdefault(target, set()).update(self._near)
