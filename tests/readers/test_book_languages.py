@@ -95,11 +95,45 @@ def test_kinds_of_headings(language, kinds):
         ("nl", "Deel een geheim."),
         ("en", "I act."),
         ("en", "I book a room."),
+        ("en", "Preface to nothing was it."),
+        ("fr", "Livre le reste."),
         ("en", "CHAPITRE II"),
     ],
 )
 def test_prose_is_no_heading(language, text):
     assert not headings(language).is_heading(text)
+
+
+@pytest.mark.parametrize(
+    ("language", "titles"),
+    [
+        ("Finnish", "I LUKU|V LUKU|VI LUKU"),
+        ("German", "Vorwort zur zweiten Auflage.|I KAPITEL|II KAPITEL"),
+        ("French", "CHAPITRE Ier|Chapitre 2e: la terre|CHAPITRE 3me"),
+        ("Spanish", "CAPÍTULO 1º|CAP. II|Cap. III: barro"),
+        ("Finnish", "Ensimäinen luku|Toinen luku"),
+        ("Latin", "CAPVT PRIMVM|CAPVT SECVNDVM|CAPVT QVARTVM"),
+        ("Chinese", "一|二|十二"),
+        ("English", "PREFACE|I|II"),
+        ("French", "PRÉFACE|I|II|III"),
+        ("Polish, French", "Rozdział I|CHAPITRE II"),
+    ],
+)
+def test_chapters_of_project_gutenberg(tmp_path, language, titles):
+    path = tmp_path / "k.txt"
+    path.write_text(gutenberg(language, "\n\n".join(f"{title}\n\nabc def." for title in titles.split("|"))), "utf-8")
+    (tree,), counts = read(path, levels="chapter,paragraph")
+    found = [(node.kind, node.label) for node in tree.nodes[1:] if not node.text]
+    assert found == [("chapter", title.rstrip(".")) for title in titles.split("|")]
+    assert counts.kept == {}
+
+
+def test_a_language_without_a_row_is_counted(tmp_path):
+    path = tmp_path / "k.txt"
+    path.write_text(gutenberg("Zulu", "CHAPTER I\n\nabc.\n"), "utf-8")
+    (tree,), counts = read(path, levels="chapter,paragraph")
+    assert (tree.meta["language"], tree.nodes[1].label) == ("Zulu", "CHAPTER I")
+    assert (counts.kept, counts.examples["unknown_language"]) == ({"unknown_language": 1}, [f"{path}: zulu"])
 
 
 def test_a_heading_with_a_long_title(tmp_path):
@@ -150,12 +184,35 @@ def test_a_table_of_contents_and_notes_in_the_language(tmp_path):
         ("ru", "Тут кн. Андрей вошёл."),
         ("sv", "S:t. Erik kom."),
         ("tl", "Gng. Cruz."),
+        ("sv", "Hon såg t. ex. Lund."),
+        ("da", "Der stod bl. a. Berg."),
+        ("de", "Im 19. Jahrhundert kam das 3. Regiment, dann der 4. und 5. Mann."),
+        ("no", "Det 2. Kompani kom."),
+        ("hu", "Az 5. Ezred jött."),
+        ("fr", "Voir le t. II, le n. 5 et le vol. 3."),
+        ("pt", "Veja o no. 4, vol. II."),
+        ("en", "See vol. II of it."),
     ],
 )
 def test_abbreviations_end_no_sentence(language, text):
     assert sentences(text, language) == [text]
     following = f"{text[:-1]}! {text}"
     assert sentences(following, language) == [f"{text[:-1]}!", text]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Er war zwischen 20 und 30.|Sie lachte."),
+        ("de", "Es wurden 18.|Das war viel."),
+        ("fr", "Elle dit non.|5 hommes vinrent."),
+        ("fr", "Il en vit 3.|Puis il dormit."),
+        ("en", "It was the 4.|He wept."),
+        ("en", "He read the vol.|I slept."),
+    ],
+)
+def test_numbers_and_words_end_sentences(language, text):
+    assert sentences(text.replace("|", " "), language) == text.split("|")
 
 
 # --- the language of a book -----------------------------------------------------------------------------------------------
@@ -218,6 +275,7 @@ def test_the_option_replaces_the_language(tmp_path):
         ("Norwegian Bokmål", "no"),
         ("nb-NO", "no"),
         ("Zulu", "zulu"),
+        ("Low German; German", "de"),
     ],
 )
 def test_codes_of_languages(name, code):

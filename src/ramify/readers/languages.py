@@ -3,6 +3,7 @@
 The words of headings are regular expressions without accents, because capital letters often lack them (`unaccented`).
 """
 
+import re
 import unicodedata
 from functools import cache
 from typing import NamedTuple
@@ -20,6 +21,8 @@ class Language(NamedTuple):
     """Numbers that stand behind it."""
     abbreviations: str = ""
     """Words with a full stop that end no sentence, as far as sentencex lacks them."""
+    before_ordinals: str = r"(?!)"
+    """Words before a number with a full stop that is an ordinal: "im 18. Jahrhundert"."""
     volume: str = r"(?!)"
     book: str = r"(?!)"
     part: str = r"(?!)"
@@ -81,6 +84,7 @@ LANGUAGES: dict[str, Language] = {
         rf"forste|anden|andet|tredi?je|fjerde|femte|sjette|syvende|ottende|niende|tiende|el?levte|tolvte|{_NORDIC_TEENS}|sidste",
         "to|tre|fire|fem|seks|syv|otte|ni|ti",
         "Hr Fr Frk Fru Dr Prof Past Kapt Kaptn Sct Skt St bl.a kl Kgl Nr",
+        before_ordinals=r"den|det|de|d\.",
         volume="bind", book="bog", part="del|afdeling", act="akt|handling", chapter="kapit(?:t?el|let)|kap|capitel",
         scene="scene|optrin", letter="brev", canto="sang", prologue="prolog", epilogue="epilog", preface="fortale|forord",
         introduction="indledning", conclusion="slutning", afterword="efterskrift", appendix="tillæg", dedication="tilegnelse",
@@ -91,6 +95,7 @@ LANGUAGES: dict[str, Language] = {
         r"(?:erst|zweit|dritt|viert|funft|sechst|siebent?|acht|neunt|zehnt|elft|eilft|zwolft|\w+zehnt|\w+[sz]igst|letzt)e[rsn]?",
         "eins|zwei|drei|vier|funf|sechs|sieben|acht|neun|zehn|elf|zwolf",
         "Hr Hrn Frl Fr Dr Prof St hl Ew kgl Bd Bde geb Nr Sr Frhr Frh Hptm Lt vgl Kap Abt",
+        before_ordinals=r"d(?:er|ie|as|e[mns])|[ai]m|zu[mr]|vom|beim|ins|\d{1,2}\. (?:und|bis)",
         volume="band", book="buch", part="th?eil", act="akt|act|aufzug", chapter="[kc]apitt?el", scene="auftritt|s[zc]ene",
         letter="brief", canto="gesang", section="abschnitt", prologue="prolog|vorspiel", epilogue="epilog|nachspiel",
         preface="vorrede", foreword="vorwort", introduction="einleitung|einfuhrung", conclusion="schlu(?:ss|ß)",
@@ -135,14 +140,14 @@ LANGUAGES: dict[str, Language] = {
         r"|(?:un|duo)?decim[oa](?: ?\w+[oa])?|(?:vi|tri)gesim[oa](?: \w+[oa])?",
         "uno|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez|once|doce",
         "Dn Dña Sr Sra Srta Dr Dra Exmo Exma Excmo Excma Ilmo Illmo Vm Vmd Vd Sto Sta Fr Gral pág cap",
-        volume="tomo|volumen", book="libro", part="parte", act="acto|jornada", chapter="capitulo", scene="escena",
+        volume="tomo|volumen", book="libro", part="parte", act="acto|jornada", chapter="capitulo|cap", scene="escena",
         letter="carta", canto="canto", prologue="prologo", epilogue="epilogo", preface="prefacio|advertencia",
         introduction="introduccion", conclusion="conclusion", appendix="apendice", dedication="dedicatoria",
         postscript="posdata", contents="indice", note="nota", picture="ilustracion",
     ),
     "fi": Language(
         "finnish fin suomi",
-        r"\w+skymmenes ?\w*|ensimmainen|toinen|kolmas|neljas|viides|kuudes|seitsemas|kahdeksas|yhdeksas"
+        r"\w+skymmenes ?\w*|ensimm?ainen|toinen|kolmas|neljas|viides|kuudes|seitsemas|kahdeksas|yhdeksas"
         r"|kymmenes|\w+toista|viimeinen",
         "yksi|kaksi|kolme|nelja|viisi|kuusi|seitseman|kahdeksan|yhdeksan|kymmenen",
         "hra hrat tri toht rva nti past maist kapt prof esim",
@@ -156,7 +161,7 @@ LANGUAGES: dict[str, Language] = {
         "french fre fra français francais",
         r"premiere?|seconde?|[a-z-]+ieme|derniere?",
         r"un(?=[.:]|$)|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze",
-        "MM Mme Mmes Mlle Mlles Mgr Dr Drs Me Pr St Ste Vve Vte Cte chap",
+        "MM Mme Mmes Mlle Mlles Mgr Dr Drs Me Pr St Ste Vve Vte Cte chap av.J.-C",
         volume="tome|volume", book="livre", part="partie", act="acte", chapter="chapitre|chap", scene="scene|tableau",
         letter="lettre", canto="chant", section="section", prologue="prologue", epilogue="epilogue",
         preface="preface|avertissement", foreword="avant-propos", introduction="introduction", conclusion="conclusion",
@@ -168,6 +173,7 @@ LANGUAGES: dict[str, Language] = {
         r"elso|utolso|\w+dik",
         "ketto|harom|negy|ot",
         "dr Dr ifj özv id gr br szt ún prof",
+        before_ordinals="az?",
         volume="kotet", book="konyv", part="resz", act="felvonas", chapter="fejezet", scene="jelenet|szin", letter="level",
         canto="enek", prologue="prologus|elohang", epilogue="epilogus|utohang", preface="eloszo",
         introduction="bevezetes|bevezeto", conclusion="befejezes", afterword="utoszo", appendix="fuggelek",
@@ -193,9 +199,9 @@ LANGUAGES: dict[str, Language] = {
     ),
     "la": Language(
         "latin lat",
-        r"(?:prim|secund|terti|quart|quint|sext|septim|octav|non|(?:un|duo)?decim|\w+esim|ultim)(?:[uv]s|a|[uv]m)",
-        abbreviations="Cn Sex Ti Ser Sp Mam App Kal Imp Cos cap lib", volume="tomus|volumen", book="liber", part="pars",
-        act="actus", chapter="cap[uv]t|capitulum", scene="sc[a]?ena|scæna", letter="epist[uo]la", canto="carmen|canticum",
+        r"(?:prim|sec[uv]nd|terti|q[uv]art|q[uv]int|sext|septim|octav|non|(?:[uv]n|d[uv]o)?decim|\w+esim|[uv]ltim)(?:[uv]s|a|[uv]m)",
+        abbreviations="Cn Sex Ti Ser Sp Mam App Kal Imp Cos cap lib", volume="tom[uv]s|vol[uv]men", book="liber", part="pars",
+        act="act[uv]s", chapter="cap[uv]t|capitulum", scene="sc[a]?ena|scæna", letter="epist[uo]la", canto="carmen|canticum",
         prologue="prologus|prooemium", epilogue="epilogus", preface="pr(?:ae|æ)fatio", introduction="introductio",
         conclusion="conclusio", appendix="appendix", dedication="dedicatio", contents="index", note="nota",
     ),
@@ -216,6 +222,7 @@ LANGUAGES: dict[str, Language] = {
         rf"|{_NORDIC_TEENS}|siste|sidste",
         "to|tre|fire|fem|seks|syv|sju|atte|ni|ti",
         "Hr Fr Frk Fru Dr Prof Past Kapt St f.eks bl.a kl Kgl Nr",
+        before_ordinals=r"den|det|de|d\.",
         volume="bind", book="bok|bog", part="del", act="akt|handling", chapter="kapit(?:t?el|let)|kap", scene="scene|optrin",
         letter="brev", canto="sang", prologue="prolog", epilogue="epilog", preface="fortale|forord",
         introduction="innledning|indledning", conclusion="slutning", afterword="etterord|efterord", appendix="tillegg",
@@ -238,7 +245,7 @@ LANGUAGES: dict[str, Language] = {
         r"|(?:un|duo)?decim[oa](?: ?\w+[oa])?|(?:vi|tri)gesim[oa](?: \w+[oa])?",
         r"um(?=[.:]|$)|dois|tres|quatro|cinco|seis|sete|oito|nove|dez",
         "Sr Sra Snr Snra Dr Dra Exmo Exma Illmo Ilmo Pe Sto Sta Fr pág pag cap",
-        volume="tomo|volume", book="livro", part="parte", act="acto|ato|jornada", chapter="capitulo", scene="scena|cena",
+        volume="tomo|volume", book="livro", part="parte", act="acto|ato|jornada", chapter="capitulo|cap", scene="scena|cena",
         letter="carta", canto="canto", prologue="prologo", epilogue="epilogo", preface="prefacio|advertencia",
         foreword="preambulo", introduction="introduc[cç]ao", conclusion="conclusao", afterword="posfacio",
         appendix="app?endice", dedication="dedicatoria", postscript="post-scriptum", contents="indice", note="nota",
@@ -286,15 +293,29 @@ LANGUAGES: dict[str, Language] = {
 
 
 @cache
-def code_of(name: str) -> str:
-    """The code of a language from what a file calls it: "French", "fra", "fr-CA". "en" if the name is empty.
+def codes_of(names: str) -> tuple[str, ...]:
+    """The codes of the languages that a file names: "French", "English, French". Those that no row describes are left out.
 
-    A language that no row describes keeps the first part of its name.
+    If there is none, the result is the first part of the first name.
     """
-    first = name.replace("_", "-").replace(",", " ").replace(";", " ").strip().casefold()
+    codes = [_code(name) for name in _BETWEEN.split(names) if name.strip()] or [ENGLISH]
+    return tuple(dict.fromkeys(code for code in codes if code in LANGUAGES)) or (codes[0],)
+
+
+def code_of(names: str) -> str:
+    """The first of `codes_of`."""
+    return codes_of(names)[0]
+
+
+_BETWEEN = re.compile(r"[,;/&]| and ")
+
+
+def _code(name: str) -> str:
+    """The code of a language from what a file calls it: "French", "fra", "fr-CA"."""
+    first = name.replace("_", "-").strip().casefold()
     short = first.partition(" ")[0].partition("-")[0]
-    if not short or short in LANGUAGES:
-        return short or ENGLISH
+    if short in LANGUAGES:
+        return short
     return next((code for code, row in LANGUAGES.items() if not {first, short}.isdisjoint(row.names.split())), short)
 
 

@@ -1,11 +1,12 @@
 """Division of paragraphs into sentences by sentencex (MIT, Wikimedia), adapted to dialogue."""
 
 import re
+from functools import cache
 from typing import Any
 
 import sentencex
 
-from ramify.readers.languages import abbreviations
+from ramify.readers.languages import LANGUAGES, abbreviations
 
 _sentencex: Any = sentencex
 
@@ -46,7 +47,7 @@ def sentences(text: str, language: str = "en") -> list[str]:
         following = _FOLLOWING.match(text, end)
         if end <= start or following is None or following["letter"].islower() or following["dash"]:
             continue
-        if text[end - 1] == "." and _is_abbreviation(text, start, end, language):
+        if text[end - 1] == "." and (_is_abbreviation(text, start, end, language) or _is_number(text, start, end, language)):
             continue
         if language == "en" and text[end - 1] in '”’"' and _SPEAKER.match(text, following.start("letter")):
             continue
@@ -58,9 +59,33 @@ def sentences(text: str, language: str = "en") -> list[str]:
 
 def _is_abbreviation(text: str, start: int, end: int, language: str) -> bool:
     """Whether the full stop at `end` belongs to an abbreviation that sentencex does not know, or to an initial: M. Oak."""
-    word = text[max(text.rfind(" ", start, end) + 1, start) : end].lstrip(_OPENED)
+    *before, word = text[max(start, end - _LONGEST) : end].rsplit(" ", 2)
+    word = word.lstrip(_OPENED)
     is_initial = language != "en" and len(word) == 2 and word[0].isupper()
-    return is_initial or word in abbreviations(language)
+    known = abbreviations(language)
+    # "t. ex." is "t.ex.".
+    return is_initial or word in known or (len(before) > 0 and before[-1].lstrip(_OPENED) + word in known)
+
+
+def _is_number(text: str, start: int, end: int, language: str) -> bool:
+    """Whether the full stop at `end` belongs to an ordinal number, or to a word before a number: "im 2. Jahr", "vol. II"."""
+    searched = text[max(start, end - _LONGEST) : end]
+    counting = _COUNTING if language != "en" else _VOLUME
+    if _NUMBER.match(text, end):
+        return bool(counting.search(searched))
+    return language in LANGUAGES and bool(_ordinal(language).search(searched))
+
+
+_LONGEST = 40
+"""Characters that tell whether a full stop ends a sentence."""
+_VOLUME = re.compile(r"\bvols?\.\Z", re.IGNORECASE)
+_COUNTING = re.compile(r"(?<![\w'’])(?:vols?|n[or]?|ch|cap|[a-z])\.\Z", re.IGNORECASE)
+_NUMBER = re.compile(r" (?:\d|[IVXLC]{2,}\b|[IVXLC][.,;:])")
+
+
+@cache
+def _ordinal(language: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{LANGUAGES[language].before_ordinals}) \d{{1,2}}\.\Z", re.IGNORECASE)
 
 
 def _hidden(word: re.Match[str]) -> str:

@@ -19,7 +19,7 @@ from ramify.readers.book import epub, gutenberg, html, markdown, standard_ebooks
 from ramify.readers.book.container import check_inside
 from ramify.readers.book.levels import DEFAULT_LEVELS, make_tree, parse_levels
 from ramify.readers.book.outline import Work
-from ramify.readers.languages import code_of
+from ramify.readers.languages import LANGUAGES, code_of
 from ramify.readers.listing import list_files
 from ramify.tree import Tree, encodable
 
@@ -104,6 +104,8 @@ def _trees(
             for work in (works,) if isinstance(works, Work) else works:
                 if language:
                     work.meta["language"] = language
+                if work.outline.language not in LANGUAGES:
+                    counts.repair("unknown_language", f"{work.where}: {work.outline.language}")
                 if tree := make_tree(work, names, divisions, counts):
                     yield tree
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import read_text
-from ramify.readers.book.headings import MAX_HEADING, Headings, headings
+from ramify.readers.book.headings import MAX_HEADING, Headings
 from ramify.readers.book.outline import ABOVE, CHAPTER, Outline, Work, clean_line, without_emphasis
-from ramify.readers.languages import LANGUAGES, code_of
+from ramify.readers.languages import LANGUAGES, UNNUMBERED, code_of
 
 SUFFIXES = (".txt",)
 
@@ -89,6 +89,8 @@ def read(path: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
     start, end = START.search(text), None
     meta = _meta(text[: start.start()]) if start else {}
     outline = Outline(counts, f"{path}", language or meta.get("language", ""))
+    if "language" in meta and (code := code_of(meta["language"])) in LANGUAGES:
+        meta["language"] = code
     first = 1
     if start:
         first += text.count("\n", 0, start.end())
@@ -108,9 +110,6 @@ def read(path: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
 
 def _meta(header: str) -> dict[str, str]:
     meta = {field[1].lower(): clean_line(" ".join(field[2].split())) for field in _FIELD.finditer(header)}
-    if "language" in meta:
-        code = code_of(meta["language"])
-        meta["language"] = code if code in LANGUAGES else meta["language"]
     if number := _NUMBER.search(header):
         meta["source"] = f"https://www.gutenberg.org/ebooks/{number[1]}"
     return meta
@@ -136,7 +135,7 @@ def _without_credits(blocks: list[_Block], outline: Outline) -> list[_Block]:
     A note in square brackets ends with its bracket, and one below a title with the next wider gap between blocks.
     """
     kept: list[_Block] = []
-    is_heading = headings(outline.language).is_heading
+    is_heading = outline.headings.is_heading
     first_heading = next((place for place, block in enumerate(blocks) if is_heading(block.title)), len(blocks))
     place = 0
     while place < len(blocks):
@@ -170,7 +169,7 @@ def _gap(blocks: Sequence[_Block], place: int) -> int:
 
 def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:
     """Leave out a table of contents: from its title to the first heading that repeats the beginning of its first entry."""
-    known = headings(outline.language)
+    known = outline.headings
     titles = (without_emphasis(clean_line(block.lines[0])) for block in blocks)
     place = next((place for place, title in enumerate(titles) if known.is_contents(title)), None)
     if place is None:
@@ -195,7 +194,7 @@ def _without_contents(blocks: list[_Block], outline: Outline) -> list[_Block]:
 
 def _without_title_page(blocks: list[_Block], outline: Outline) -> list[_Block]:
     """Leave out what stands before the first heading if all of it is in capital letters, as titles are."""
-    known = headings(outline.language)
+    known = outline.headings
     first = next((place for place, block in enumerate(blocks) if known.is_heading(block.title)), 0)
     if not first or not all(block.text.isupper() and len(block.text) <= MAX_HEADING for block in blocks[:first]):
         return blocks
@@ -204,13 +203,13 @@ def _without_title_page(blocks: list[_Block], outline: Outline) -> list[_Block]:
 
 
 def _add(blocks: Sequence[_Block], outline: Outline) -> None:
-    known = headings(outline.language)
+    known = outline.headings
     named = {block.number: block.title for block in blocks if len(block.lines) <= 3 and known.is_heading(block.title)}
     kinds = list(map(known.kind_of, named.values()))
     ranks = dict(_RANKS)
     if "book" in kinds and "part" in kinds[: kinds.index("book")]:
         ranks["part"], ranks["book"] = ranks["book"], ranks["part"]
-    has_chapters = any(kind and kind not in ABOVE for kind in kinds)
+    has_chapters = any(kind and kind not in (*ABOVE, *UNNUMBERED) for kind in kinds)
     notes = _notes(blocks, known)
     indented = [block for block in blocks if len(block.lines) > 1 and _is_indented(block)]
     has_verse = 2 * len(indented) < sum(len(block.lines) > 1 for block in blocks)
@@ -223,7 +222,7 @@ def _add(blocks: Sequence[_Block], outline: Outline) -> None:
             in_note = not text.endswith("]") and (in_note or known.is_note(text))
         elif title := named.get(block.number):
             kind = known.kind_of(title) or ("section" if has_chapters else CHAPTER)
-            rank = ranks.get(kind, _CHAPTER_RANK if known.kind_of(title) else _BARE_RANK)
+            rank = ranks.get(kind, _BARE_RANK if has_chapters and not known.kind_of(title) else _CHAPTER_RANK)
             outline.heading(rank, title.rstrip(" .:"), kind)
             untitled = known.lacks_title(title)
         elif untitled and _is_title(block):
@@ -267,7 +266,7 @@ def _paragraph(block: _Block, outline: Outline, has_verse: bool, has_notes: bool
     is_verse = has_verse and len(block.lines) > 1 and _is_indented(block)
     text = "\n".join(line.strip() for line in block.lines)
     place = f"line {block.number}"
-    text, pictures = headings(outline.language).pictures.subn("", text)
+    text, pictures = outline.headings.pictures.subn("", text)
     if pictures:
         outline.skip("picture", place, pictures)
     if has_notes:

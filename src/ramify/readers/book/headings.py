@@ -11,26 +11,31 @@ MAX_HEADING = 100
 _MAX_SUMMARY = 250
 
 _ROMAN = "(?-i:[IVXLCDM]+|[IVXLCivxlc][ivxlc]*)"
-# "I act" is no heading, but "I. Act" is.
-_ROMAN_BEFORE = r"(?-i:[IVXLCDM]{2,}\.?|[IVXLCDM]\.)"
+# Numbers as ordinals: "Ier", "1er", "1º".
+_ORDINAL = r"(?-i:(?=[LCDM]*[IVX])[IVXLCDM]+|\d+)(?-i:[eE][rR]|[rRmM]?[eE])|\d+[ºª°]"
+# In English, "I act" is no heading, but "I. Act" is.
+_ROMAN_BEFORE = {True: r"(?-i:[IVXLCDM]{2,}\.?|[IVXLCDM]\.)", False: r"(?-i:[IVXLCDM]+\.?)"}
 _DIGITS = r"\d{1,3}(?:[.:’'-]?[^\W\d_]{1,4}(?![^\W_])|[º°ª]|\.)?"
 _ARTICLE = "(?:the|le|la|der|die|das|il|el|o|de|het|den|det|az|to|η|το) +"
 _OF = "(?:to|zur|zum|des?|du|del|della|di|d[ao]|van|til|till|a|al|alla)"
 # A word that begins with a small letter continues a sentence: "Première partie de chasse."
 _TITLE = r"(?:[.:—–-].*| +(?-i:[^a-zα-ωа-яßæœ\s]).*)?"
+# A full stop ends a sentence rather than a title, unless a capital letter begins the word before it.
+_NAMED = r"(?:.*(?<![.!?])|.*\b(?-i:[^\Wa-zα-ωа-яßæœ])\w*[.!?])"
 _END = r"(?![^\W_])"
 
 
 class Headings:
-    """The headings of books in one language. English ones are known, too."""
+    """The headings of books in some languages, of which the first is the main one. English ones are known, too."""
 
-    def __init__(self, language: str) -> None:
-        rows = [LANGUAGES[code] for code in dict.fromkeys((ENGLISH, language)) if code in LANGUAGES]
+    def __init__(self, *languages: str) -> None:
+        rows = [LANGUAGES[code] for code in dict.fromkeys((ENGLISH, *languages)) if code in LANGUAGES]
+        roman = _ROMAN_BEFORE[languages[0] == ENGLISH]
         ordinals, cardinals = (_any(getattr(row, field) for row in rows) for field in ("ordinals", "cardinals"))
         numbered, unnumbered = (_any(_words(row, kinds) for row in rows) for kinds in (NUMBERED, UNNUMBERED))
-        behind = rf"{numbered}\.? +(?:{_ARTICLE})?(?:{_ROMAN}|\d+|{ordinals}|{cardinals}){_END}"
-        before = rf"(?:{_ARTICLE})?(?:{ordinals} *|(?:{_DIGITS}|{_ROMAN_BEFORE}) +){numbered}{_END}"
-        alone = rf"(?:(?:{_ARTICLE})?{ordinals} +)?{unnumbered}(?:[.:]| {_OF} .*)?"
+        behind = rf"{numbered}\.? +(?:{_ARTICLE})?(?:{_ORDINAL}|{_ROMAN}|\d+|{ordinals}|{cardinals}){_END}"
+        before = rf"(?:{_ARTICLE})?(?:{ordinals} *|(?:{_DIGITS}|{roman}) +){numbered}{_END}"
+        alone = rf"(?:(?:{_ARTICLE})?{ordinals} +)?{unnumbered}(?:[.:]| {_OF} {_NAMED})?"
         self._start = _compiled(f"{behind}|{before}")
         self._named = _compiled(rf"(?:{behind})(?:[ .:—–-].*)?|(?:{before}){_TITLE}|{alone}")
         self._summary = _compiled(rf"(?:{behind})[.:] +(?-i:[^a-z])")
@@ -38,8 +43,9 @@ class Headings:
             f"(?P<{kind}>{_any(getattr(row, kind) for row in rows)})" for kind in (*NUMBERED, *UNNUMBERED, "section")
         )
         self._kind = _compiled(rf"(?:{_ARTICLE})?(?:{ordinals} *)?(?:{kinds}){_END}")
-        self._numbered_kind = _compiled(rf"(?:{_DIGITS}|{_ROMAN_BEFORE}) +(?:{kinds}){_END}{_TITLE}")
+        self._numbered_kind = _compiled(rf"(?:{_DIGITS}|{roman}) +(?:{kinds}){_END}{_TITLE}")
         self._contents = _compiled(rf"{_any(row.contents for row in rows)}[.:]?")
+        self._notes = _compiled(rf"(?:end|foot)?(?:note|{_any(row.note for row in rows)})\w{{0,3}}[.:]?")
         self._note = _compiled(rf"\[{_any(row.note for row in rows)}{_END}")
         self.pictures = _compiled(rf"\[{_any(row.picture for row in rows)}\b[^\]]*\]")
 
@@ -67,15 +73,19 @@ class Headings:
     def is_contents(self, title: str) -> bool:
         return len(title) <= MAX_HEADING and bool(self._contents.fullmatch(unaccented(title)))
 
+    def is_notes(self, title: str) -> bool:
+        """Whether a title is that of a division of notes."""
+        return bool(self._notes.fullmatch(unaccented(title)))
+
     def is_note(self, text: str) -> bool:
         """Whether a text begins as a note in square brackets does."""
         return text.startswith("[") and bool(self._note.match(unaccented(text[:MAX_HEADING])))
 
 
 headings = cache(Headings)
-"""The headings of a language by its code."""
+"""The headings of languages by their codes."""
 
-_BARE = re.compile(r"(?:[IVXLCDM]+|\d{1,3})\.?")
+_BARE = re.compile(r"(?:[IVXLCDM]+|\d{1,3})\.?|[一二三四五六七八九十百廿卅〇]{1,5}")
 
 
 def _any(patterns: Iterable[str]) -> str:

@@ -2,13 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ramify.errors import shown
 from ramify.readers.base import ReadCounts, bad_option
-from ramify.readers.book.headings import headings
+from ramify.readers.book.headings import Headings
 from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, Division, Paragraph, Work, without_emphasis
 from ramify.readers.sentences import sentences
 from ramify.tree import DOCUMENT, Node, Tree, encodable
@@ -28,6 +28,7 @@ LONG_SENTENCE = 1_000
 
 _PICTURES = re.compile(r"(?:list of )?illustrations", re.IGNORECASE).fullmatch
 
+_SENTENCE_END = re.compile(r"[.!?…。！？][»”’\"')\]]*$").search
 _WORD = re.compile(r"[^\W_]+")
 _BESIDE_NAMES = ("by", "a", "an", "the", "novel")
 """Words that a title page may have besides the title and the author."""
@@ -122,13 +123,16 @@ def _unwrapped(root: Division) -> Division:
 def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
     """Remove divisions without any paragraph, and printed tables of contents, and count them."""
     path = [root]
+    titles = {item.title.strip(" .:").casefold() for event, item in _divisions(root) if event == "begin"}
     for event, item in list(_divisions(root)):
         if event == "begin":
             path.append(item)
             continue
         path.pop()
         title = item.title.strip(" .:")
-        is_contents = not item.divisions and (_PICTURES(title) or headings(work.outline.language).is_contents(title))
+        is_contents = not item.divisions and (
+            _PICTURES(title) or (work.outline.headings.is_contents(title) and _lists(item, titles, work.outline.headings))
+        )
         if is_contents or not item.content:
             path[-1].content = [child for child in path[-1].content if child is not item]
             counts.read += 1
@@ -137,6 +141,13 @@ def _drop_empty(root: Division, work: Work, counts: ReadCounts) -> None:
                 counts.skip("contents", where)
             else:
                 counts.skip("empty_division", where)
+
+
+def _lists(division: Division, titles: Container[str], known: Headings) -> bool:
+    """Whether most lines are entries of a table of contents rather than sentences."""
+    lines = [line for item in division.content if isinstance(item, Paragraph) for line in item.text.split("\n")]
+    sentences = [line for line in lines if _SENTENCE_END(line) and line.strip(" .:").casefold() not in titles]
+    return 2 * sum(not known.is_heading(line) for line in sentences) < len(lines) or not lines
 
 
 def _drop_title_page(root: Division, work: Work, counts: ReadCounts) -> None:

@@ -40,7 +40,7 @@ def read(path: Path, counts: ReadCounts, name: str, language: str = "") -> Work:
         offset = front[0].count("\n")
         text = text[front.end() :]
     lines = list(_without_notes(text.split("\n"), outline, offset))
-    parser = MarkdownIt("commonmark", {"maxNesting": 100}).enable("table")
+    parser = MarkdownIt("commonmark", {"maxNesting": 100}).enable(["table", "strikethrough"])
     _add(parser.parse("\n".join(lines)), outline, offset)
     return Work(name, f"{path}", outline, meta)
 

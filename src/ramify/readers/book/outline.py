@@ -6,7 +6,7 @@ from typing import Any
 
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.headings import headings
-from ramify.readers.languages import code_of
+from ramify.readers.languages import code_of, codes_of
 
 CHAPTER = "chapter"
 ABOVE = ("volume", "book", "part", "division", "act")
@@ -62,7 +62,7 @@ class Outline:
         self.root = Division("document")
         self.counts = counts
         self.where = where
-        self.language = code_of(language)
+        self.speaks(language)
         self._open = [self.root]
 
     @property
@@ -72,10 +72,11 @@ class Outline:
     def speaks(self, language: str) -> None:
         """Set the language, for works that say it late."""
         self.language = code_of(language)
+        self.headings = headings(*codes_of(language))
 
     def kind_of(self, title: str) -> str:
         """The kind of division that a title names in the language of the work; "" if it names none."""
-        return headings(self.language).kind_of(title)
+        return self.headings.kind_of(title)
 
     def begin(self, kind: str, title: str = "") -> Division:
         """Begin a division that ends with `end`."""
@@ -137,14 +138,14 @@ MARK = "\ufdd0"
 """Stands in a text for the mark of a note until `clean` removes it, with the brackets around it."""
 _MARKS = rf"{MARK}(?:[,;\s]*{MARK})*+"
 _REMOVED_MARKS = re.compile(rf"\s*(?:\[\s*{_MARKS}\s*\]|\(\s*{_MARKS}\s*\))|\s*{_MARKS}(?=\s*(?:[.,;:!?…)\]»”]|$))|{_MARKS}")
-_NOTE_SIGN = re.compile(
+is_note_sign = re.compile(
     r"[\W_]*(?:(?:fn|note|n|nota|anm|註|注)?[.\s]*[\d⁰¹²³⁴-⁹①-⑳]{1,4}[a-z]?|[a-z]|[ivxlc]{1,7})?[\W_]*", re.IGNORECASE
 ).fullmatch
 
 
 def take_mark(parts: list[str], start: int) -> bool:
     """Replace the parts of a text from a place on with `MARK` if they look like the mark of a note: "[2]", "*", "↩"."""
-    if not _NOTE_SIGN("".join(parts[start:])):
+    if not is_note_sign("".join(parts[start:])):
         return False
     parts[start:] = [MARK]
     return True
@@ -163,9 +164,10 @@ def clean_line(text: str) -> str:
     return clean(text).replace("\n", " ")
 
 
-_SIGNS = frozenset("*_=")
+_SIGNS = frozenset("*_=~+")
 _EMPHASIS = re.compile(
-    r"(?<![\w*_=])(?P<mark>\*{1,3}|_|=)(?=[^\s*_=])(?P<text>(?:(?!(?P=mark)).)*)(?<=[^\s*_=])(?P=mark)(?![\w*_=])"
+    r"(?<![\w*_=~+])(?P<mark>\*{1,3}|_|={1,2}|~{1,2}|\+)(?=[^\s*_=~+])(?P<text>(?:(?!(?P=mark)).)*)"
+    r"(?<=[^\s*_=~+])(?P=mark)(?![\w*_=~+])"
 )
 
 

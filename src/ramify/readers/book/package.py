@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from ramify.errors import RamifyError
 from ramify.readers.book.container import Container, resolve, resolve_target
 from ramify.readers.book.outline import Outline, clean_line, without_emphasis
-from ramify.readers.book.xhtml import DIVISIONS, LEFT_OUT, Page, Target, read_pages
+from ramify.readers.book.xhtml import DIVISIONS, LEFT_OUT, RUBY, Page, Target, read_pages
 from ramify.readers.markup import MarkupError, XmlParser
 
 _TEXT_TYPES = ("application/xhtml+xml", "text/html", "text/x-oeb1-document", "application/x-dtbncx+xml")
@@ -180,9 +180,12 @@ def _read_navigation(container: Container, name: str, package: Package) -> None:
     depth = 0
     # In an entry that has named no place yet.
     is_open = False
+    # The number of open elements with readings of words above them.
+    readings = 0
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
-        nonlocal listing, depth, href, title, kind, is_open
+        nonlocal listing, depth, href, title, kind, is_open, readings
+        readings += tag in RUBY
         if tag == "nav":
             listing = attributes.get("type", "")
         elif tag == "ol":
@@ -196,7 +199,8 @@ def _read_navigation(container: Container, name: str, package: Package) -> None:
             href, title, kind, is_open = attributes.get("href", ""), "", attributes.get("type", ""), True
 
     def end(tag: str) -> None:
-        nonlocal listing, depth, is_open
+        nonlocal listing, depth, is_open, readings
+        readings -= tag in RUBY
         if tag == "nav":
             listing = ""
         elif tag == "ol":
@@ -210,7 +214,7 @@ def _read_navigation(container: Container, name: str, package: Package) -> None:
 
     def text(data: str) -> None:
         nonlocal title
-        title += data
+        title += "" if readings else data
 
     parse(container.read(name), container.where(name), start, end, text)
 

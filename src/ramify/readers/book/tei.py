@@ -41,7 +41,7 @@ _BLOCKS = (
 _INLINE_TOO = {"bibl", "cit", "label", "quote"}
 LEFT_OUT = {
     "note": "footnote", "titlePage": "titlepage", "figDesc": "picture", "figure": "picture", "divGen": "contents",
-    "stage": "stage_direction", "castList": "front_matter", "set": "front_matter",
+    "stage": "stage_direction", "castList": "front_matter", "set": "front_matter", "desc": "front_matter",
 }  # fmt: skip
 REMOVED = {"fw": "page_number", "del": "deletion"}
 """Elements inside of paragraphs that are removed from their texts, which are repaired by that."""
@@ -53,6 +53,7 @@ _ALTERNATIVES = {"choice", "app", "rdgGrp", "subst"}
 _PERSONS = {"person", "personGrp", "persName", "role"}
 _BREAKS = {"lb", "pb", "cb", "gb", "milestone"}
 _BEHIND_SPEAKERS = " .:,;—–-"
+_DIRECTION = re.compile(r"\s*(?:\([^()]*\)|\[[^\[\]]*\])")
 _NOTE_ID = re.compile(rb"""<note\b[^>]*?\s(?:xml:)?id\s*=\s*["']([^"']+)""")
 _HYPHENS = "-‐¬⸗\xad"
 _BREAK_IN_WORD = re.compile(rf"\s*[{_HYPHENS}]?\s*\f\s*")
@@ -167,6 +168,7 @@ class _Events:
             element.mark = len(self._parts)
         elif tag == "gap":
             outline.counts.repair("gap", f"{outline.where}, {self._place}")
+            self._left_out = len(self._stack)
         else:
             self._parts.append(_gap_at(tag, attributes))
 
@@ -249,7 +251,9 @@ class _Events:
         elif element.mark is not None and take_mark(self._parts, element.mark):
             outline.counts.repair("note_mark", f"{outline.where}, {self._place}")
         elif element.tag == "speaker" and self._speech is not None:
-            self._speech.speakers.append(clean_line("".join(self._parts)).rstrip(_BEHIND_SPEAKERS))
+            name, directions = _DIRECTION.subn("", clean_line("".join(self._parts)))
+            outline.skip("stage_direction", self._place, directions)
+            self._speech.speakers.append(name.rstrip(_BEHIND_SPEAKERS))
             self._parts.clear()
         elif element.is_block:
             self._flush(element.tag)

@@ -9,7 +9,18 @@ from typing import NamedTuple
 from ramify.errors import RamifyError
 from ramify.readers.base import ReadCounts
 from ramify.readers.book.container import resolve_target
-from ramify.readers.book.outline import ABOVE, BELOW, CHAPTER, MARK, Division, Outline, clean_line, take_mark, without_emphasis
+from ramify.readers.book.outline import (
+    ABOVE,
+    BELOW,
+    CHAPTER,
+    MARK,
+    Division,
+    Outline,
+    clean_line,
+    is_note_sign,
+    take_mark,
+    without_emphasis,
+)
 from ramify.readers.encodings import decoded_bytewise
 from ramify.readers.markup import MAX_ELEMENT_DEPTH, LenientHtmlParser, MarkupError, XmlParser
 
@@ -103,6 +114,7 @@ _HOLDERS = {"ul", "ol", "dl", "table", "ruby"}
 
 _SPACE = re.compile(r"\s+")
 _NUMBERED_KIND = re.compile(r"(volume|book|part|act)-\d").match
+_WORD = re.compile(r"[^\W_]").search
 _PARAGRAPH_ENDS = re.compile(r"\n\s*\n")
 
 HEADING_RANK = 1_000
@@ -129,6 +141,10 @@ class Page:
     """The reason why the whole file is left out; "" if it is read."""
 
 
+_Place = tuple[str | None, str]
+"""The name of a file, and the id of an element in it."""
+
+
 class _Element:
     """An open element. Inline elements share the properties of the block around them."""
 
@@ -143,21 +159,30 @@ class _Element:
         self.heading = _HEADINGS.get(tag) or (outer.heading if outer is not None else 0)
         # The number of divisions that end with the element.
         self.divisions = 0
-        # Of a link to an element: the number of parts of the text before it, and whether it leads to a note that is left out.
-        self.link: tuple[int, bool] | None = None
+        # Of a link to an element: the number of parts of the text before it, where it leads, and whether words are before it.
+        self.link: tuple[int, _Place, bool] | None = None
 
 
 class _Notes:
-    """The notes that are left out: the ids of elements in them, each with the name of its file, and files of notes alone."""
+    """The notes that are left out: the ids of elements in them, and files of notes alone."""
 
     def __init__(self) -> None:
-        self.ids: set[tuple[str, str]] = set()
-        self.files: set[str] = set()
+        self.ids: set[_Place] = set()
+        self.files: set[str | None] = set()
+        # The ids that begin notes.
+        self.starts: set[_Place] = set()
+        # Where a mark leads -> the ids at the marks. And blocks: the ids at their beginnings, and where links in them lead.
+        self.marks: dict[_Place, set[_Place]] = {}
+        self.blocks: list[tuple[list[_Place], _Place | None]] = []
 
-    def hold(self, base: str, reference: str) -> bool:
-        """Whether a reference from a file leads to one of them."""
-        file, identifier = resolve_target(base, reference)
-        return file is not None and ((file, identifier) in self.ids or file in self.files)
+    def hold(self, target: _Place) -> bool:
+        return target in self.ids or target[0] in self.files
+
+    def find(self) -> None:
+        """Find the notes: blocks that marks lead to, and that lead back to these marks or stand below the title of notes."""
+        for ids, back in self.blocks:
+            self.starts.update(start for start in ids if start in self.marks and (back is None or back in self.marks[start]))
+        self.ids |= self.starts
 
 
 def read_pages(pages: Sequence[Page], outline: Outline) -> None:
@@ -168,9 +193,12 @@ def read_pages(pages: Sequence[Page], outline: Outline) -> None:
     notes = _Notes()
     notes.files.update(page.place for page in pages if page.left_out in NOTES)
     if any(_PLAIN_LINK.search(page.data) for page in pages):
+        first = Outline(ReadCounts(), outline.where)
+        first.headings = outline.headings
         for page in pages:
             if not page.left_out:
-                _read_page(page, Outline(ReadCounts(), outline.where), {}, notes)
+                _read_page(page, first, {}, notes)
+        notes.find()
     by_id: dict[str, Division] = {}
     for page in pages:
         if page.left_out:
@@ -283,6 +311,12 @@ class _Events:
         self._left_out = 0
         # Whether that element is a note.
         self._in_note = False
+        # The ids of elements since the last word outside of links, and those at the beginning of the block.
+        self._near: list[_Place] = []
+        self._begun: list[_Place] = []
+        self._has_words = False
+        # Whether the last heading is the title of notes.
+        self._in_notes = False
         self._parts: list[str] = []
         self._page_title = ""
         # The first division of the file, which may take the title of the page.
@@ -330,20 +364,25 @@ class _Events:
         identifier = attributes.get("id") or attributes.get("name", "")
         if identifier:
             self._reach(identifier)
+            self._near.append((self._page.place, identifier))
         semantic = f"{attributes.get('epub:type', '')} {attributes.get('role', '').replace('doc-', ' ')}"
         types = [name.rpartition(":")[2] for name in semantic.split()]
         classes = attributes.get("class", "").lower().split()
+        reference = attributes.get("href", "") if element.tag == "a" else ""
+        target = resolve_target(self._page.place, reference) if "#" in reference else None
         if self._leaves_out(element.tag, types, classes, identifier) or (
-            identifier and element.tag == "a" and self._leaves_out_note(identifier, attributes)
+            identifier and self._leaves_out_note(identifier, reference)
         ):
+            if target is not None and self._parts[-1:] == [MARK]:
+                self._notes.marks.setdefault(target, set()).update(self._near)
             self._add_note(attributes)
             return True
         if any(part in name for name in (*types, *classes) for part in _VERSE):
             element.is_verse = True
         if types and element.tag in _DIVIDING:
             self._begin_division(element, types, attributes)
-        if element.tag == "a" and "#" in (reference := attributes.get("href", "")):
-            element.link = (len(self._parts), self._notes.hold(self._page.place, reference))
+        if target is not None:
+            element.link = (len(self._parts), target, self._has_words)
         return False
 
     def end(self, tag: str) -> None:
@@ -363,6 +402,11 @@ class _Events:
         elif self._stack and self._stack[-1].tag == "ruby" and data.isspace():
             return
         else:
+            if (self._near or not self._has_words) and _WORD(data):
+                if not any(element.link for element in self._stack):
+                    self._begun = self._begun if self._has_words else self._near
+                    self._near = []
+                self._has_words = True
             self._parts.append(_SPACE.sub(" ", data))
 
     def entity(self, name: str) -> None:
@@ -436,10 +480,12 @@ class _Events:
         self._in_note = reason in NOTES
         return True
 
-    def _leaves_out_note(self, identifier: str, attributes: Mapping[str, str]) -> bool:
-        """Leave out the block that an anchor of a note begins, which points back to its mark."""
-        fragment = attributes.get("href", "").partition("#")[2]
-        if not (_NOTE_ID(identifier) and _BACK_ID(fragment)) or "".join(self._parts).strip():
+    def _leaves_out_note(self, identifier: str, reference: str) -> bool:
+        """Leave out the block that the id of a note begins, or an anchor of a note that points back to its mark."""
+        is_note = (_NOTE_ID(identifier) and _BACK_ID(reference.partition("#")[2])) or (
+            (self._page.place, identifier) in self._notes.starts
+        )
+        if not is_note or "".join(self._parts).strip():
             return False
         block = next((height for height in range(len(self._stack), 0, -1) if self._stack[height - 1].tag in _BLOCKS), None)
         if block is None or self._stack[block - 1].heading:
@@ -454,9 +500,18 @@ class _Events:
         if self._in_note:
             self._notes.ids.update((self._page.place, attributes[name]) for name in ("id", "name") if name in attributes)
 
-    def _end_link(self, start: int, leads_to_note: bool) -> None:
+    def _end_link(self, start: int, target: _Place, is_inside: bool) -> None:
         """Leave out the text of a link if it is the mark of a note that is left out, or leads back from a note."""
-        is_mark = leads_to_note or _BACK_SIGN("".join(self._parts[start:]))
+        text = "".join(self._parts[start:])
+        leads_back = _BACK_SIGN(text)
+        if leads_back or is_note_sign(text):
+            if not is_inside:
+                self._begun = self._near
+            if leads_back or not is_inside:
+                self._notes.blocks.append((self._begun, target))
+            else:
+                self._notes.marks.setdefault(target, set()).update(self._near)
+        is_mark = leads_back or self._notes.hold(target)
         if is_mark and start <= len(self._parts) and take_mark(self._parts, start):
             self._outline.counts.repair("note_mark", self._where)
 
@@ -498,23 +553,30 @@ class _Events:
         self._parts.clear()
         if not text or text.isspace():
             return
+        begun, self._begun, self._near, self._has_words = self._begun, [], [], False
         if block is not None and (block.heading or block.in_group):
             if title := without_emphasis(clean_line(text)):
-                self._heading(title, block)
-        elif block is not None and block.is_verse:
+                self._heading(title, block, MARK in text)
+                self._in_notes = self._outline.headings.is_notes(title)
+            return
+        if self._in_notes:
+            self._notes.blocks.append((begun, None))
+        if block is not None and block.is_verse:
             self._outline.paragraph(text, is_verse=True)
         else:
             for part in _PARAGRAPH_ENDS.split(text):
                 self._outline.paragraph(part)
 
-    def _heading(self, text: str, block: _Element) -> None:
+    def _heading(self, text: str, block: _Element, had_mark: bool) -> None:
         division = self._outline.innermost
         is_new = not division.content and division is not self._outline.root
         if is_new and division is self._listed:
             listed = division.title.casefold()
-            if text.casefold() in listed:
+            # The table of contents may repeat the mark of a note.
+            is_marked = had_mark and listed.startswith(text.casefold()) and is_note_sign(listed[len(text) :])
+            if text.casefold() in listed and not is_marked:
                 return
-            if listed in text.casefold():
+            if listed in text.casefold() or is_marked:
                 division.title = text
                 return
         if is_new and (division is self._grouped or (division.rank is None and not division.title)):
