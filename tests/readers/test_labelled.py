@@ -112,11 +112,40 @@ def test_texts_that_begin_alike_are_in_one_split(tmp_path):
     ],
 )
 def test_whole_column_decides_on_the_type_of_labels(tmp_path, column, label_type, expected):
-    path = written(tmp_path / "t.csv", "text;label\n" + "".join(f"words;{value}\n" for value in column))
+    path = written(tmp_path / "t.csv", "text\tlabel\n" + "".join(f"words\t{value}\n" for value in column))
     trees, counts = read(path, label_type=label_type)
     assert counts.kept["number_with_comma"] == (label_type != "category") * sum("," in value for value in column)
     assert labels(trees) == expected
     assert [*map(type, labels(trees))] == [*map(type, expected)]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "column", "expected", "said"),
+    [
+        (";", ["1.307,25", "812", "2.450"], [1307.25, 812.0, 2450.0], 2),
+        ("\t", ["3,115,020.5", "-1,200", "7.25"], [3115020.5, -1200.0, 7.25], 2),
+        (";", ["4\u202f310,5", "12\xa0000", "9 100,25"], [4310.5, 12000.0, 9100.25], 3),
+        ("\t", ["1’310.75", "2'020"], [1310.75, 2020.0], 2),
+        ("\t", ["3 400", "815"], [3400, 815], 1),
+        ("\t", ["2.450", "3.115"], [2.45, 3.115], 0),
+        (";", ["3,125", "2,875"], [3.125, 2.875], 2),
+        (";", ["3,125", "2.5"], [3125.0, 2.5], 1),
+        (";", ["1,5E+03", "2,25"], [1500.0, 2.25], 2),
+        (";", ["1.2.3", "4.5.6"], ["1.2.3", "4.5.6"], 0),
+    ],
+)
+def test_numbers_follow_one_convention_of_marks(tmp_path, delimiter, column, expected, said):
+    rows = "".join(f"words{delimiter}{value}\n" for value in column)
+    trees, counts = read(written(tmp_path / "t.csv", f"text{delimiter}label\n{rows}"))
+    assert [*map(repr, labels(trees))] == [*map(repr, expected)]
+    assert counts.kept["number_with_comma"] == said
+
+
+def test_numbers_of_two_conventions_are_refused(tmp_path):
+    path = written(tmp_path / "t.tsv", "text\tlabel\na\t1.307,25\nb\t2,450.75\n")
+    with pytest.raises(RamifyError, match=r"'2,450\.75' of the column 'label' is not a number, but '1\.307,25' in .*line 2 is"):
+        read(path)
+    assert labels(read(path, label_type="category")[0]) == ["1.307,25", "2,450.75"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

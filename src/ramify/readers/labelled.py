@@ -175,7 +175,7 @@ def read(
     column = LabelColumn("label" if label is None else label, label_type, separator=separator, missing=missing)
     for source in sources:
         if source.reads_labels:
-            survey(column, source.only("label"), source.path, source.unit)
+            survey(column, source.only("label"), source.path, source.unit, source.delimiter)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         read_shape = labelled_records.READERS.get(source.shape)
