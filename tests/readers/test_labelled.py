@@ -637,24 +637,48 @@ def test_squad(tmp_path):
     assert detect_format([path]) == "labelled"
     (tree,), counts = read(path)
     assert [(node.id, node.kind, node.parents) for node in tree.nodes[1:]] == [
-        (name, "question", (0,)) for name in ("q1", "q2", "q3", "q4")
+        (name, "question", (0,)) for name in ("q1", "q2", "q3", f"{tree.id}/4", "q4")
     ]
     assert tree.nodes[1].label == {"texts": ["green"], "starts": [11], "is_impossible": False}
     assert tree.nodes[2].label == {
         **{"texts": [], "starts": [], "is_impossible": True},
         **{"plausible_texts": ["hot"], "plausible_starts": [29]},
     }
-    assert tree.nodes[4].label is None
+    assert tree.nodes[5].label is None
     assert tree.meta == {"split": "dev", "title": "Tea", "group": "Tea"}
     assert tree.nodes[0].kind == "paragraph"
-    assert counts.skipped == {"duplicate_id": 1, "not_a_post": 3}
-    assert counts.kept == {"moved_answer": 1, "bad_answer": 1, "missing_rows": 11_873 - 4}
+    assert counts.skipped == {"duplicate_id": 1, "not_a_post": 2}
+    assert counts.kept == {"moved_answer": 1, "bad_answer": 1, "no_id": 1, "missing_rows": 11_873 - 5}
     # Pretty-printed, on many lines.
     assert read(written(path, json.dumps(data, indent=1)))[0] == [tree]
     with pytest.raises(RamifyError, match='no SQuAD data, which is an object with a list "data"'):
         read(written(path, json.dumps({"data": 3})), dataset="squad")
     with pytest.raises(RamifyError, match=r"dev-v2\.0\.json is not a table, so it has no column 'question'"):
         read(written(path, json.dumps(data)), text="question")
+
+
+@pytest.mark.parametrize("layout", ["lines", "list"])
+def test_rows_of_questions_without_titles_and_ids(tmp_path, layout):
+    rows = [
+        {"context": "Tea is green.", "question": "What?", "answers": [{"text": "Tea", "answer_start": 0, "answer_id": 7}]},
+        {"context": "Tea is green.", "question": "Why?", "answers": []},
+        {"context": "Pots are hot.", "question": "How?", "answers": {"text": ["hot"], "answer_start": [9]}},
+    ]
+    text = json.dumps(rows) if layout == "list" else "".join(json.dumps(row) + "\n" for row in rows)
+    path = written(tmp_path / "asked.json", text)
+    assert detect_format([path]) == "labelled"
+    trees, counts = read(path)
+    assert [[node.text for node in tree.nodes] for tree in trees] == [
+        ["Tea is green.", "What?", "Why?"],
+        ["Pots are hot.", "How?"],
+    ]
+    assert [label["texts"] for label in labels(trees)] == [["Tea"], [], ["hot"]]
+    assert [tree.meta["group"] for tree in trees] == ["asked/article 1", "asked/article 2"]
+    assert counts.kept == {"no_id": 3, "no_title": 2}
+    table = written(tmp_path / "asked.csv", as_csv([row | {"answers": str(row["answers"])} for row in rows]))
+    with pytest.raises(RamifyError, match=r"holds questions and answers as SQuAD.* Export JSON lines or Parquet"):
+        read(table)
+    assert labels(read(table, text="question", label="context")[0])[2] == "Pots are hot."
 
 
 SQUAD = {
