@@ -71,6 +71,37 @@ def test_tabs_numbers_before_tokens_and_spaces_in_tokens(trees):
     assert not counts.skipped
 
 
+def test_the_first_column_may_count_the_words(trees):
+    table = "0\tOtters\tNNS\tB-X\n1\tdive\tVBP\tO\n\n0\tHush\tUH\tO\n"
+    with pytest.raises(RamifyError, match=r"token=1: the first column of .* counts the words.*--option token=2, and"):
+        trees(table)
+    assert tagged(trees(table, token="2", tags="3")[0][0]) == [("Otters", "NNS"), ("dive", "VBP")]
+    numbers, _ = trees("1 CD\n2 CD\n\n12 CD\n")
+    assert numbers[1].nodes[0].text == "12"
+    by_spaces, _ = trees("1  Otters  otter  NOUN NNS _ 2 nsubj _ _\n2 dive dive VERB VBP _ 0 root _ _\n")
+    assert tagged(by_spaces[0]) == [("Otters", "NOUN"), ("dive", "VERB")]
+
+
+def test_names_of_columns_above_conll_u(trees):
+    table = "# global.columns = ID UPOS FORM X:TAG\n# text = Otters\n1\tNOUN\tOtters\t*\n2-3\t_\tdel\t*\n2\tADP\tde\t1\n"
+    (tree,), counts = trees(table, "a.cupt")
+    assert tagged(tree) == [("Otters", "NOUN"), ("de", "ADP")]
+    assert counts.kept == {"multiword_token": 1}
+    assert tagged(trees(table, tags="last")[0][0]) == [("Otters", "*"), ("de", "1")]
+    lemmas = table.replace("UPOS", "LEMMA")
+    with pytest.raises(RamifyError, match=r"has no column UPOS; it has ID, LEMMA, FORM, X:TAG\. .* --option tags=4\."):
+        trees(lemmas)
+    assert tagged(trees(lemmas, tags="4")[0][0])[0] == ("Otters", "*")
+
+
+def test_sources_above_sentences(trees):
+    table = "#\thttp://a.example [3]\n1\tOtters\tB-X\tO\n\n#\thttp://b.example\n1\tHush\tO\tO\n2\t#\tO\tO\n"
+    sentences, counts = trees(table, token="2", tags="3")
+    assert [tagged(tree) for tree in sentences] == [[("Otters", "B-X")], [("Hush", "O"), ("#", "O")]]
+    assert not counts.skipped
+    assert tagged(trees("#\tO\notters\tB-X\n")[0][0]) == [("#", "O"), ("otters", "B-X")]
+
+
 def test_no_tags(trees):
     sentences, counts = trees("EU\nrejects\n\nit\n")
     assert sentences[0].nodes[0].label == {"tokens": [[0, 2], [3, 10]]}

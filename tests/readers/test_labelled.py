@@ -112,11 +112,40 @@ def test_texts_that_begin_alike_are_in_one_split(tmp_path):
     ],
 )
 def test_whole_column_decides_on_the_type_of_labels(tmp_path, column, label_type, expected):
-    path = written(tmp_path / "t.csv", "text;label\n" + "".join(f"words;{value}\n" for value in column))
+    path = written(tmp_path / "t.csv", "text\tlabel\n" + "".join(f"words\t{value}\n" for value in column))
     trees, counts = read(path, label_type=label_type)
     assert counts.kept["number_with_comma"] == (label_type != "category") * sum("," in value for value in column)
     assert labels(trees) == expected
     assert [*map(type, labels(trees))] == [*map(type, expected)]
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "column", "expected", "said"),
+    [
+        (";", ["1.307,25", "812", "2.450"], [1307.25, 812.0, 2450.0], 2),
+        ("\t", ["3,115,020.5", "-1,200", "7.25"], [3115020.5, -1200.0, 7.25], 2),
+        (";", ["4\u202f310,5", "12\xa0000", "9 100,25"], [4310.5, 12000.0, 9100.25], 3),
+        ("\t", ["1’310.75", "2'020"], [1310.75, 2020.0], 2),
+        ("\t", ["3 400", "815"], [3400, 815], 1),
+        ("\t", ["2.450", "3.115"], [2.45, 3.115], 0),
+        (";", ["3,125", "2,875"], [3.125, 2.875], 2),
+        (";", ["3,125", "2.5"], [3125.0, 2.5], 1),
+        (";", ["1,5E+03", "2,25"], [1500.0, 2.25], 2),
+        (";", ["1.2.3", "4.5.6"], ["1.2.3", "4.5.6"], 0),
+    ],
+)
+def test_numbers_follow_one_convention_of_marks(tmp_path, delimiter, column, expected, said):
+    rows = "".join(f"words{delimiter}{value}\n" for value in column)
+    trees, counts = read(written(tmp_path / "t.csv", f"text{delimiter}label\n{rows}"))
+    assert [*map(repr, labels(trees))] == [*map(repr, expected)]
+    assert counts.kept["number_with_comma"] == said
+
+
+def test_numbers_of_two_conventions_are_refused(tmp_path):
+    path = written(tmp_path / "t.tsv", "text\tlabel\na\t1.307,25\nb\t2,450.75\n")
+    with pytest.raises(RamifyError, match=r"'2,450\.75' of the column 'label' is not a number, but '1\.307,25' in .*line 2 is"):
+        read(path)
+    assert labels(read(path, label_type="category")[0]) == ["1.307,25", "2,450.75"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -608,24 +637,48 @@ def test_squad(tmp_path):
     assert detect_format([path]) == "labelled"
     (tree,), counts = read(path)
     assert [(node.id, node.kind, node.parents) for node in tree.nodes[1:]] == [
-        (name, "question", (0,)) for name in ("q1", "q2", "q3", "q4")
+        (name, "question", (0,)) for name in ("q1", "q2", "q3", f"{tree.id}/4", "q4")
     ]
     assert tree.nodes[1].label == {"texts": ["green"], "starts": [11], "is_impossible": False}
     assert tree.nodes[2].label == {
         **{"texts": [], "starts": [], "is_impossible": True},
         **{"plausible_texts": ["hot"], "plausible_starts": [29]},
     }
-    assert tree.nodes[4].label is None
+    assert tree.nodes[5].label is None
     assert tree.meta == {"split": "dev", "title": "Tea", "group": "Tea"}
     assert tree.nodes[0].kind == "paragraph"
-    assert counts.skipped == {"duplicate_id": 1, "not_a_post": 3}
-    assert counts.kept == {"moved_answer": 1, "bad_answer": 1, "missing_rows": 11_873 - 4}
+    assert counts.skipped == {"duplicate_id": 1, "not_a_post": 2}
+    assert counts.kept == {"moved_answer": 1, "bad_answer": 1, "no_id": 1, "missing_rows": 11_873 - 5}
     # Pretty-printed, on many lines.
     assert read(written(path, json.dumps(data, indent=1)))[0] == [tree]
     with pytest.raises(RamifyError, match='no SQuAD data, which is an object with a list "data"'):
         read(written(path, json.dumps({"data": 3})), dataset="squad")
     with pytest.raises(RamifyError, match=r"dev-v2\.0\.json is not a table, so it has no column 'question'"):
         read(written(path, json.dumps(data)), text="question")
+
+
+@pytest.mark.parametrize("layout", ["lines", "list"])
+def test_rows_of_questions_without_titles_and_ids(tmp_path, layout):
+    rows = [
+        {"context": "Tea is green.", "question": "What?", "answers": [{"text": "Tea", "answer_start": 0, "answer_id": 7}]},
+        {"context": "Tea is green.", "question": "Why?", "answers": []},
+        {"context": "Pots are hot.", "question": "How?", "answers": {"text": ["hot"], "answer_start": [9]}},
+    ]
+    text = json.dumps(rows) if layout == "list" else "".join(json.dumps(row) + "\n" for row in rows)
+    path = written(tmp_path / "asked.json", text)
+    assert detect_format([path]) == "labelled"
+    trees, counts = read(path)
+    assert [[node.text for node in tree.nodes] for tree in trees] == [
+        ["Tea is green.", "What?", "Why?"],
+        ["Pots are hot.", "How?"],
+    ]
+    assert [label["texts"] for label in labels(trees)] == [["Tea"], [], ["hot"]]
+    assert [tree.meta["group"] for tree in trees] == ["asked/article 1", "asked/article 2"]
+    assert counts.kept == {"no_id": 3, "no_title": 2}
+    table = written(tmp_path / "asked.csv", as_csv([row | {"answers": str(row["answers"])} for row in rows]))
+    with pytest.raises(RamifyError, match=r"holds questions and answers as SQuAD.* Export JSON lines or Parquet"):
+        read(table)
+    assert labels(read(table, text="question", label="context")[0])[2] == "Pots are hot."
 
 
 SQUAD = {

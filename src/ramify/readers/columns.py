@@ -172,6 +172,13 @@ def delimiter_of(head: bytes) -> str:
     return named.decode() if named else max(DELIMITERS, key=first_line(head).count)
 
 
+def delimiter_at(path: Path) -> str:
+    """`delimiter_of` a delimited table; "" for other files."""
+    with open_bytes(path) as stream:
+        head = stream.read(1 << 16)
+    return "" if head.startswith(PARQUET) or is_json(head) else delimiter_of(head)
+
+
 def check(layout: Layout, columns: Mapping[str, str] | None, delimiter: object, quote: object) -> None:
     """Raise `RamifyError` for an invalid option."""
     if columns is not None and not isinstance(columns, Mapping):

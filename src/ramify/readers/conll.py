@@ -7,8 +7,8 @@ one node, whose text is its tokens with spaces between them. The node's label is
 
 where start and end count characters of the text. Trees are named FILE/NUMBER, with numbers of ten digits.
 
-CoNLL-U (Universal Dependencies) is known by its ending or by its ten columns, of which the first numbers the words. Its lines
-of comments are no rows; `# newdoc` separates documents.
+CoNLL-U (Universal Dependencies) is known by its ending, by its ten columns, of which the first numbers the words, or by the
+names of the columns after `# global.columns =`. Its lines of comments are no rows; `# newdoc` separates documents.
 """
 
 import re
@@ -17,7 +17,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from ramify.errors import shown
+from ramify.errors import RamifyError, shown
 from ramify.readers.base import A_FOLDER, ReadCounts, bad_option, file_name, guarded
 from ramify.readers.encodings import AUTO, check_encoding
 from ramify.readers.listing import list_files
@@ -27,8 +27,10 @@ from ramify.readers.split_names import in_name
 from ramify.tree import GROUP, SPLIT, Node, Tree, encodable
 
 DOCUMENT = "-DOCSTART-"
-COMMENT, NEW_DOCUMENT = "#", "# newdoc"
+COMMENT, NEW_DOCUMENT, COLUMN_NAMES = "#", "# newdoc", "# global.columns ="
 """Beginnings of lines in CoNLL-U."""
+SOURCE = "#\t"
+"""Begins a comment above a sentence in other tables with tabs, unless it is a row as wide as the others."""
 UNIVERSAL, UNIVERSAL_COLUMNS = ".conllu", 10
 FORM, UPOS = 2, 4
 """The columns of CoNLL-U that are read, from 1."""
@@ -93,7 +95,7 @@ def read(
     With `split=file`, a file whose name holds train, dev, test or a similar word has that split; `none` leaves the splits to
     shares. Sentences of one document have one group. A sentence that has a row with another number of columns than the first
     row of its file, or with an empty token or tag, is left out and counted. If a file has one column, its sentences have no
-    tags.
+    tags. If the first column counts the words, `token` has to be given.
     """
     place = _column("token", token) if token else None
     tag_place = _column("tags", tags) if tags and tags != LAST else None
@@ -105,8 +107,16 @@ def read(
         lines = lines_of(path, counts, encoding)
         beginning = list(islice(lines, BEGINNING))
         universal = is_universal(path, beginning)
-        read = place or (FORM if universal else 1), UPOS if universal and not tags else tag_place
-        yield from _sentences(path, chain(beginning, lines), encodable(name), counts, *read, meta, universal=universal)
+        form, upos = _universal_columns(path, beginning, place, tags) if universal else (1, None)
+        if not universal and not place and _counts_words(beginning):
+            raise RamifyError(
+                f"token=1: the first column of {path} counts the words, and holds none. Name the column of the words, such as "
+                "--option token=2, and, if it is not the last, that of the tags, such as --option tags=3."
+            )
+        read = place or form, tag_place if tags else upos
+        row = next((line for line in beginning if line and not line.startswith((SOURCE, DOCUMENT))), "")
+        sizes = {"universal": universal, "width": len(_divided(row, by_tabs=True))}
+        yield from _sentences(path, chain(beginning, lines), encodable(name), counts, *read, meta, **sizes)
 
 
 def places(tokens: Sequence[str]) -> list[list[int]]:
@@ -119,10 +129,38 @@ def places(tokens: Sequence[str]) -> list[list[int]]:
 
 def is_universal(path: Path, lines: Sequence[str]) -> bool:
     """Whether a file is CoNLL-U, by its name and its first lines."""
-    first = next((line for line in lines if line.strip() and not line.startswith(COMMENT)), "").split("\t")
-    is_named = Path(unpacked(path.name)).suffix.lower() == UNIVERSAL
+    line = next((line for line in lines if line.strip() and not line.startswith(COMMENT)), "").strip(" ")
+    first = _divided(line, "\t" in line)
+    is_named = Path(unpacked(path.name)).suffix.lower() == UNIVERSAL or any(line.startswith(COLUMN_NAMES) for line in lines)
     has_columns = len(first) == UNIVERSAL_COLUMNS and _FIRST_WORD.fullmatch(first[0]) and _HEAD.fullmatch(first[6])
     return is_named or bool(has_columns)
+
+
+def _universal_columns(path: Path, lines: Sequence[str], token: int | None, tags: str | None) -> list[int]:
+    """The columns of the words and of their parts of speech, from 1, which `# global.columns` may name."""
+    line = next((line for line in lines if line.startswith(COLUMN_NAMES)), "")
+    names = line.removeprefix(COLUMN_NAMES).split()
+    for option, name, given in (("token", "FORM", token), ("tags", "UPOS", tags)):
+        if names and name not in names and not given:
+            raise RamifyError(
+                f"{path} has no column {name}; it has {', '.join(names)}. Name one by its number, such as --option "
+                f"{option}={len(names)}."
+            )
+    return [names.index(name) + 1 if name in names else place for name, place in (("FORM", FORM), ("UPOS", UPOS))]
+
+
+def _counts_words(lines: Sequence[str]) -> bool:
+    """Whether the first column counts the words of each sentence, from 0 or 1."""
+    place = most = 0
+    for line in lines:
+        if not line.strip() or line.startswith((COMMENT, DOCUMENT)):
+            place = 0
+            continue
+        if _divided(line.strip(" "), "\t" in line)[0] not in (str(place), str(place + 1)):
+            return False
+        place += 1
+        most = max(most, place)
+    return most > 1
 
 
 def _sentences(
@@ -135,8 +173,10 @@ def _sentences(
     meta: dict[str, str],
     *,
     universal: bool,
+    width: int,
 ) -> Iterator[Tree]:
-    """The sentences of one file. `token`, `tags`: numbers of columns, from 1; None: the last. `universal`: CoNLL-U."""
+    """The sentences of one file. `token`, `tags`: numbers of columns, from 1; None: the last. `universal`: CoNLL-U.
+    `width`: the number of columns of a table with tabs."""
     divider = NEW_DOCUMENT if universal else DOCUMENT
     columns = sentence = document = 0
     rows: list[list[str]] = []
@@ -144,6 +184,8 @@ def _sentences(
     fault, first, by_tabs = "", 1, False
     for number, line in enumerate(chain(lines, [""]), 1):
         if universal and line.startswith(COMMENT) and not line.startswith(divider):
+            continue
+        if not (universal or rows or fault) and line.startswith(SOURCE) and len(_divided(line, by_tabs=True)) != width:
             continue
         if line and not line.startswith(divider):
             by_tabs = by_tabs if columns else "\t" in line
@@ -156,7 +198,7 @@ def _sentences(
                 read = [token - 1, *([(tags or columns) - 1] if columns > 1 else [])]
             if len(parts) != columns:
                 fault = fault or f"line {number}: {len(parts)} columns, not {columns}"
-            elif universal and (reason := _no_word(parts[0])):
+            elif universal and token > 1 and (reason := _no_word(parts[0])):
                 counts.repair(reason, f"{path}, line {number}: {parts[1]}")
             elif len(rows) == MAX_TOKENS:
                 fault = fault or f"line {number}: the sentence from line {first} on has more than {MAX_TOKENS:,} tokens"

@@ -119,10 +119,14 @@ def posts_below(
         name, value = todo.pop()
         are_alike = isinstance(value, list) or all(isinstance(part, dict) for part in value.values())
         for _, part in reversed(_fields(value)):
-            if are_alike and isinstance(part, dict) and text_field(part, texts):
+            if are_alike and isinstance(part, dict) and text_field(part, texts) and SPAN_START not in part:
                 yield name, part
             else:
                 todo.append((name, part))
+
+
+SPAN_START = "answer_start"
+"""A field of the parts of texts that answer questions. They are no posts."""
 
 
 def _fields(value: dict[str, Any] | list[Any]) -> list[tuple[str, dict[str, Any] | list[Any]]]:

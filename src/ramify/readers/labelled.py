@@ -175,7 +175,7 @@ def read(
     column = LabelColumn("label" if label is None else label, label_type, separator=separator, missing=missing)
     for source in sources:
         if source.reads_labels:
-            survey(column, source.only("label"), source.path, source.unit)
+            survey(column, source.only("label"), source.path, source.unit, source.delimiter)
     rows: Counter[tuple[str, str]] = Counter()
     for source in sources:
         read_shape = labelled_records.READERS.get(source.shape)
@@ -341,6 +341,11 @@ def _source(path: Path, name: str, chosen: _Chosen) -> _Source:
     titles = chosen.titles if is_delimited else ()
     with tables.complete_parquet(path):
         names = list(titles) or header(path, head)
+    if is_delimited and not chosen.columns and {*labelled_rows.COLUMNS["squad"]} <= {*names}:
+        raise RamifyError(
+            f"{path} holds questions and answers as SQuAD, but the fields of a delimited table hold no lists of answers. "
+            "Export JSON lines or Parquet; in pandas: table.to_json('FILE.jsonl', orient='records', lines=True)."
+        )
     first_row = _first_row(head) if is_delimited and not titles else []
     known = None if choice == NONE else BY_NAME[choice] if choice else of_table(path, names, first_row)
     known = known and (known.fitting(names) or known)

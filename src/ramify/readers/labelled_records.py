@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
@@ -63,6 +63,7 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
     which files share."""
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
+    places = count(1)
     for where, value in records(path, counts, "squad"):
         articles = fields(value).get("data")
         if not isinstance(articles, list):
@@ -70,8 +71,10 @@ def squad(path: Path, name: str, counts: ReadCounts) -> Iterator[Found]:
         paragraphs = (each for entry in objects(articles) for each in objects(entry.get("paragraphs")))
         asked = (question for paragraph in paragraphs for question in objects(paragraph.get("qas")))
         is_second = "2.0" in str(value.get("version")) or any(question.get("is_impossible") is True for question in asked)
-        for article, entry in enumerate(map(fields, articles), 1):
+        for entry, article in zip(map(fields, articles), places):
             given = string(entry.get("title"))
+            if given is None:
+                counts.repair("no_title", f"{where}, article {article}")
             title = given or f"article {article}"
             meta = {"title": title, GROUP: given or f"{name}/{title}"}
             for paragraph in objects(entry.get("paragraphs")):
@@ -92,7 +95,9 @@ def _paragraph(
         return
     nodes = [Node(context, id=name, kind="paragraph")]
     for question in questions:
-        question_id, text = identifier(question.get("id")), question.get("question")
+        if "id" not in question and isinstance(question.get("question"), str):
+            counts.repair("no_id", f"{where}, question {len(nodes)}")
+        question_id, text = identifier(question.get("id", f"{name}/{len(nodes)}")), question.get("question")
         if question_id is None or not isinstance(text, str):
             _bad(counts, where, 'a question without "id" or "question"')
         elif question_id in seen:

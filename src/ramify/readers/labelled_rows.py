@@ -27,7 +27,7 @@ Rows = Callable[..., Iterator[Row]]
 """Gives the rows of a table from its beginning, or some of their columns."""
 
 COLUMNS = {
-    "squad": ("title", "context", "question", "answers"),
+    "squad": ("context", "question", "answers"),
     "multirc": ("paragraph", "question", "answer", "idx"),
     "record": ("passage", "query", "answers", "entities"),
     "wsc": ("text", "span1_index", "span2_index", "span1_text", "span2_text"),
@@ -76,15 +76,20 @@ def _groups(rows: Iterable[Row], field: str) -> Iterator[tuple[Any, list[Row]]]:
 
 
 def _squad(rows: Rows) -> Iterator[Record]:
-    """One record per article, in the order of the rows."""
+    """One record per article, in the order of the rows. A text without a title is an article."""
     # The file as a whole says whether it is version 2.0, in which a question may have no answer.
     version = "2.0" if any(_answers(row) == [] for _, row in rows(["answers"])) else "1.1"
 
     def question(row: dict[str, Any]) -> dict[str, Any]:
-        asked, answers = {"id": row.get("id"), "question": row.get("question")}, _answers(row)
+        asked, answers = {name: row.get(name) for name in ("id", "question") if name in row}, _answers(row)
         return asked if answers is None else {**asked, "is_impossible": answers == [], "answers": answers}
 
-    for title, about in _groups(rows(), "title"):
+    def article(row: Row) -> tuple[Any, Any]:
+        title = row[1].get("title")
+        return title, title or row[1].get("context")
+
+    for (title, _), same in groupby(rows(), key=article):
+        about = list(same)
         paragraphs = [
             {"context": context, "qas": [question(row) for _, row in asked]} for context, asked in _groups(about, "context")
         ]

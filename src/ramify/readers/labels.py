@@ -10,7 +10,18 @@ import pyarrow as pa
 
 from ramify.errors import RamifyError, shown
 from ramify.readers.base import ReadCounts, bad_option, pc, read_before
-from ramify.readers.columns import LINE, MISSING, Columns, among, decoded, present, strings, structured, without_decimals
+from ramify.readers.columns import (
+    LINE,
+    MISSING,
+    Columns,
+    among,
+    decoded,
+    delimiter_at,
+    present,
+    strings,
+    structured,
+    without_decimals,
+)
 
 LabelType = Literal["auto", "category", "number"]
 
@@ -20,8 +31,19 @@ Missing = Literal["marks", "empty"]
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*|\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """Texts that are numbers. A number with leading zeros is an identifier."""
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-_WITH_COMMAS = re.compile(r"[+-]?\d+(,\d+|(,\d{3})+)", re.ASCII)
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+
+_Convention = tuple[str, str]
+"""The mark between thousands, or "", and the decimal mark or marks."""
+_CONVENTIONS = (("", "."), (",", "."), ("", ","), (".", ","), ("'", "."), ("'", ","), (" ", ","), (" ", "."), ("", ",."))
+"""The first one that fits all numbers of a column holds. With semicolons between columns, decimal commas precede thousands."""
+_SPELLINGS = {
+    (group, decimals): re.compile(
+        rf"[+-]?(?:[1-9]\d{{0,2}}(?:{re.escape(group)}\d{{3}})+(?:[{decimals}]\d+)?|\d+[{decimals}]\d+)([eE][+-]?\d+)?",
+        re.ASCII,
+    )
+    for group, decimals in _CONVENTIONS
+}
+_SAME_MARKS = str.maketrans({"\u00a0": " ", "\u2009": " ", "\u202f": " ", "’": "'"})
 _MAX_DIGITS = 400
 _EXACT = 1 << 53
 """Whole numbers below are exact as floats."""
@@ -46,8 +68,8 @@ class LabelColumn:
     floats); if none is, they are strings (or true and false, where the file has such values). Lists and objects stay as they
     are. Raises `RamifyError` for a column with values of two of these kinds.
 
-    A comma in a number is a decimal comma, unless all commas of the column stand as between thousands (1,250). `separator`
-    parts each label into a list.
+    The marks between thousands and before decimals are those of the first convention that all numbers of the column fit.
+    `separator` parts each label into a list.
     """
 
     def __init__(self, name: str, label_type: LabelType, *, separator: str | None = None, missing: Missing = "marks") -> None:
@@ -58,7 +80,9 @@ class LabelColumn:
         self._missing: Missing = missing
         self._seen: dict[Literal["structure", "single", "number", "category"], tuple[pa.Scalar, str]] = {}
         """Kind of values -> the first one, and its place."""
-        self._is_surveyed = self._has_fractions = self._has_decimal_commas = self._has_fractions_with_commas = False
+        self._is_surveyed = self.has_semicolons = False
+        self._fitting = dict.fromkeys(_CONVENTIONS, False)
+        """Conventions that all numbers fit -> whether any of them has a fraction."""
         self._texts: set[str] = set()
 
     def see(self, values: pa.Array, lines: pa.Array, where: str) -> None:
@@ -73,19 +97,26 @@ class LabelColumn:
             self._texts.update(value for value in different if isinstance(value, str))
         if self.type == "category":
             return
-        is_number = _is_number(values, different)
+        numbers = [value for value in different if self._fits(value)]
+        is_number = pc.is_in(values, pa.array(numbers, values.type))
         self._see("number", values, is_number, lines, where)
         self._see("category", values, pc.and_(values.is_valid(), pc.invert(is_number)), lines, where)
-        for value in different:
-            if _has_comma(value):
-                self._has_decimal_commas |= not _THOUSANDS.fullmatch(value)
-                self._has_fractions_with_commas |= bool(value.rpartition(",")[2].strip("0"))
-            elif (label := _as_number(value)) is not None:
-                self._has_fractions |= not _is_whole(label)
         if "number" in self._seen and "category" in self._seen:
             numeric, its_place = self._seen["number"]
             text, place = self._seen["category"]
             raise self._no_number(text.as_py(), place, f", but {numeric.as_py()!r} in {its_place} is")
+
+    def _fits(self, value: Any) -> bool:
+        """Whether a value is a number by a convention that all earlier numbers fit. Those that it does not fit are left out."""
+        plain = _as_number(value)
+        spelled = {convention: _by(convention, value, plain) for convention in self._fitting}
+        fitting = {
+            convention: self._fitting[convention] or not _is_whole(label)
+            for convention, label in spelled.items()
+            if label is not None
+        }
+        self._fitting = fitting or self._fitting
+        return bool(fitting)
 
     def _see(self, kind: Any, values: pa.Array, mask: pa.Array, lines: pa.Array, where: str) -> None:
         if kind not in self._seen and (row := pc.index(mask, True).as_py()) >= 0:
@@ -129,7 +160,7 @@ class LabelColumn:
         for place, (label, value) in enumerate(zip(labels, items, strict=True)):
             if label is None and value is not None:
                 raise self._no_number(value, f"{where} {lines[place].as_py()}")
-        has_fractions = self._has_fractions or (self._has_decimal_commas and self._has_fractions_with_commas)
+        has_fractions = self._fitting[self._convention]
         return [
             label if label is None else float(label) if has_fractions or not _is_whole(label) else int(label)
             for label in labels
@@ -143,11 +174,14 @@ class LabelColumn:
         parts = [text and [part.strip() for part in text.split(self._separator) if part.strip()] for text in texts]
         return pa.array([part or None for part in parts], pa.list_(pa.large_string()))
 
+    @property
+    def _convention(self) -> _Convention:
+        comma_first = ("", "."), ("", ",")
+        return next((each for each in comma_first if self.has_semicolons and each in self._fitting), next(iter(self._fitting)))
+
     def _number(self, value: Any) -> int | float | None:
         """The number that a value is or spells."""
-        if _has_comma(value):
-            return number(value.replace(",", "." if self._has_decimal_commas else ""))
-        return _as_number(value)
+        return _by(self._convention, value, _as_number(value))
 
     def _say(self, values: pa.Array, lines: pa.Array, where: str, counts: ReadCounts) -> None:
         """Count the labels that are read as something else than they may be."""
@@ -166,9 +200,9 @@ class LabelColumn:
             return "missing_label", "is read as a missing one; --option missing=empty keeps it"
         if self._separator is not None:
             return None
-        if self.type != "category" and _has_comma(text):
-            others = "--option label_type=category keeps it as text, and --option separator=, parts a list"
-            return "number_with_comma", f"is read as the number {self._number(text)}; {others}"
+        if self.type != "category" and (label := self._number(text)) is not None and label != number(text):
+            others = ", and --option separator=, parts a list" if "," in text else ""
+            return "number_with_comma", f"is read as the number {label}; --option label_type=category keeps it as text{others}"
         if joined := self._joined(text):
             return "joined_label", f"is one label, and {joined[0]!r} is another; --option separator={joined[1]!r} parts it"
         return None
@@ -181,9 +215,10 @@ class LabelColumn:
         return next((part for part in parts if part[0] in self._texts), None)
 
 
-def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: str) -> None:
+def survey(labels: LabelColumn, tables: Iterable[Columns], path: Path, where: str, delimiter: str | None) -> None:
     """Show all labels of a table to a column, so that it can decide on their type."""
     read_before(path)
+    labels.has_semicolons |= (delimiter or delimiter_at(path)) == ";"
     for batch in tables:
         if "label" in batch:
             labels.see(decoded(batch["label"], path, 1, ReadCounts()), batch[LINE], where)
@@ -206,15 +241,13 @@ def _plain(values: pa.Array, missing: Missing = "marks") -> pa.Array:
     return present(texts) if missing == "marks" else pc.if_else(pc.equal(texts, ""), None, texts)
 
 
-def _is_number(values: pa.Array, different: Sequence[Any]) -> pa.Array:
-    """[value]: whether it is a number; False for null."""
-    numbers = [value for value in different if _has_comma(value) or _as_number(value) is not None]
-    return pc.is_in(values, pa.array(numbers, values.type))
-
-
-def _has_comma(value: Any) -> bool:
-    """Whether a label is a number with commas, decimal ones or those between thousands."""
-    return isinstance(value, str) and _WITH_COMMAS.fullmatch(value) is not None
+def _by(convention: _Convention, value: Any, plain: int | float | None) -> int | float | None:
+    """The number that a value is, or that a text spells by a convention. `plain`: the one that it is without conventions."""
+    group, decimals = convention
+    if not isinstance(value, str) or (plain is not None and ("." not in value or "." in decimals)):
+        return plain
+    text = value.translate(_SAME_MARKS)
+    return number(text.replace(group, "").replace(",", ".")) if _SPELLINGS[convention].fullmatch(text) else None
 
 
 def _is_whole(value: float) -> bool:

@@ -159,7 +159,7 @@ def read(
     for path, layout in layouts.items():
         if chosen or "label" in layout.known(names[path]):
             label_batches = batches(path, ReadCounts(), layout.only("label"), chosen, delimiter, quotes[path])
-            survey(labels, label_batches, path, f"{path}, row")
+            survey(labels, label_batches, path, f"{path}, row", delimiter)
     treeless = [
         path
         for path, layout in layouts.items()
