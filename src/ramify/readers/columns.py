@@ -118,8 +118,9 @@ def header(path: Path, head: bytes) -> list[str]:
     return _split_header(first_line(head), delimiter_of(head))
 
 
-_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?(?:"?sep=([\t -~])"?\r?\n)?', re.IGNORECASE)
-"""What precedes the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter."""
+_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?(?:"?sep=([\t -~])"?\r?\n(?:\r?\n)*)?', re.IGNORECASE)
+"""What precedes the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter,
+with empty lines below it."""
 
 
 def _beginning(head: bytes) -> re.Match[bytes]:
@@ -130,7 +131,7 @@ def _beginning(head: bytes) -> re.Match[bytes]:
 
 def rows_above(head: bytes) -> int:
     """The number of lines above the rows of a delimited table, which have numbers, too."""
-    return int(_beginning(head)[1] is not None)
+    return _beginning(head)[0].count(b"\n")
 
 
 def open_delimited(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
@@ -167,9 +168,9 @@ def names_of(path: Path) -> list[str]:
 
 
 def delimiter_of(head: bytes) -> str:
-    """The delimiter that a table names, or else the most frequent one in its first row."""
-    named = _beginning(head)[1]
-    return named.decode() if named else max(DELIMITERS, key=first_line(head).count)
+    """The delimiter that a table names, if it has several columns then, or else the most frequent one in its first row."""
+    named = (_beginning(head)[1] or b"").decode()
+    return named if named and named in first_line(head) else max(DELIMITERS, key=first_line(head).count)
 
 
 def delimiter_at(path: Path) -> str:
