@@ -41,6 +41,14 @@ WRITERS = {
 }
 
 
+def test_authors_that_spell_a_missing_value_may_be_kept(tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", [{"author": name, "time": 1.0, "text": "x"} for name in ("NA", "", "ann")])
+    (tree,), counts = read(chat_table, path)
+    assert ([node.author for node in tree.nodes], counts.kept) == ([None, None, "ann"], {"missing_author": 1})
+    (tree,), counts = read(chat_table, path, missing="empty")
+    assert ([node.author for node in tree.nodes], counts.kept) == (["NA", None, "ann"], {})
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_kinds_of_tables(tmp_path, kind):
     path = tmp_path / "log.x"

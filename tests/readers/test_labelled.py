@@ -308,6 +308,17 @@ def test_excel_names_the_delimiter(tmp_path, encoding, first, mark):
     assert counts.examples == {"bad_row": [f"{path}, row 4: 3 columns, not 2"]}
 
 
+def test_a_delimiter_that_gives_one_column_and_empty_lines_below_it(tmp_path):
+    path = written(tmp_path / "t.csv", "sep=,\n\r\n\ntext;label\none, two;a\nbad\nthree;b\n")
+    assert detect_format([path]) == "labelled"
+    trees, counts = read(path)
+    assert [(tree.id, tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [
+        ("t/5", "one, two", "a"),
+        ("t/7", "three", "b"),
+    ]
+    assert counts.skipped == {"bad_row": 1}
+
+
 @pytest.mark.parametrize("delimiter", ["\t", ","])
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 def test_quoted_tables_are_recognised(tmp_path, delimiter, quoting):

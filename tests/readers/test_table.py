@@ -953,10 +953,12 @@ def test_missing_authors_and_labels_of_posts_are_counted(tmp_path):
     ]  # fmt: skip
     assert [row["label"] for row in rows] == [None, '["x", "y"]', '["x"]']
     assert counts.examples == {
-        "missing_author": [f"{path}, post 1: NULL"],
+        "missing_author": [f"{path}, post 1: the author 'NULL' is read as a missing one; --option missing=empty keeps it"],
         "missing_label": [f"{path}, row 2: the label 'NA' is read as a missing one; --option missing=empty keeps it"],
     }
-    assert read(path, missing="empty")[0][0]["label"] == '"NA"'
+    rows, counts = read(path, missing="empty")
+    assert [(row["author"], row["label"]) for row in rows[::2]] == [("NULL", '"NA"'), (None, '"x"')]
+    assert "missing_author" not in counts.kept
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])

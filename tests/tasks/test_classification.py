@@ -139,6 +139,10 @@ def test_a_class_that_training_never_saw():
     task, _ = made(VALUES, classes=CLASSES)
     with pytest.raises(RamifyError, match=r"the labels hold 2 classes that the training data lack: d, e"):
         task.targets_of(["a", "d", "e"])
+    with pytest.raises(RamifyError, match=r"correct the labels\.$"):
+        task.targets_of(["a", "d"])
+    with pytest.raises(RamifyError, match=r"lack: 47\. .* read as classes; --label-kind numbers trains on them as numbers\.$"):
+        made([3, 12, 3], classes=("3", "12"))[0].targets_of([3, 47])
 
 
 def test_truth_values_and_whole_numbers_are_classes():

@@ -41,8 +41,8 @@ Folder = Annotated[Path, typer.Argument(help="A data set built by `ramify data b
 
 WHOLE_TREE_POLICIES = {"deleted", "empty", "duplicate_id"}
 """The policies that apply to formats whose trees come with their structure."""
-DOUBTS = ("missing_label", "number_with_comma", "joined_label")
-"""Reasons of labels that may be meant otherwise. Their places name the option that reads them otherwise."""
+DOUBTS = ("missing_label", "missing_author", "number_with_comma", "joined_label")
+"""Reasons of labels and authors that may be meant otherwise. Their places name the option that reads them otherwise."""
 WHOLE_FILES = ("other_file", "not_text", "not_a_book", "not_a_log")
 """Reasons why a file in a folder or archive is left out as a whole, so that a build names it."""
 

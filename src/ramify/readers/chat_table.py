@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ramify.readers import chat, table
 from ramify.readers.base import A_FOLDER, Held, ReadCounts, file_name
-from ramify.readers.columns import ROOT_MARKS, ROOT_NUMBERS, Columns, Layout, Spelling, batches, check, header, spelled
+from ramify.readers.columns import ROOT_MARKS, ROOT_NUMBERS, Columns, Layout, Missing, Spelling, batches, check, header, spelled
 from ramify.readers.dates import DateOrder, First
 from ramify.readers.listing import list_files
 from ramify.readers.messages import LogNames, Message, in_order, nodes
@@ -105,12 +105,13 @@ def logs(
     quote: str = '"',
     order: Order = "file",
     dates: First = "auto",
+    missing: Missing = "marks",
 ) -> Iterator[chat.Log]:
     """Yield one log per channel.
 
-    `columns`, `delimiter`, `quote`, `dates`: as for a table of posts. `order`: sort messages as in the file, or by time. A
-    channel in which a reply precedes its parent is always sorted by time. Rows without ids, parents and channels are streamed
-    unless they are sorted; other rows are held in memory.
+    `columns`, `delimiter`, `quote`, `dates`, `missing`: as for a table of posts. `order`: sort messages as in the file, or by
+    time. A channel in which a reply precedes its parent is always sorted by time. Rows without ids, parents and channels are
+    streamed unless they are sorted; other rows are held in memory.
     """
     check(LAYOUT, columns, delimiter, quote)
     given = LogNames()
@@ -122,12 +123,12 @@ def logs(
             continue
         tables = chain([first], tables)
         if order == "file" and not any(name in first and first[name].null_count < len(first[name]) for name in _RELATED):
-            messages = (message for _, message in _rows(tables, path, counts, DateOrder(dates), related=False))
+            messages = (message for _, message in _rows(tables, path, counts, DateOrder(dates), missing, related=False))
             name = given.give(stem, f"{path}")
             yield chat.Log(name, in_order(messages, counts, {}), where=f"{path}", names_parents=False)
             continue
         channels: dict[str | None, list[Message]] = {}
-        for channel, message in _rows(tables, path, counts, DateOrder(dates), related=True):
+        for channel, message in _rows(tables, path, counts, DateOrder(dates), missing, related=True):
             channels.setdefault(channel, []).append(message)
         for channel, messages in channels.items():
             no_ids = {*ROOT_NUMBERS} - {message.id for message in messages}
@@ -140,7 +141,7 @@ _RELATED = ("id", "parent", "channel")
 
 
 def _rows(
-    tables: Iterable[Columns], path: Path, counts: ReadCounts, order: DateOrder, *, related: bool
+    tables: Iterable[Columns], path: Path, counts: ReadCounts, order: DateOrder, missing: Missing, *, related: bool
 ) -> Iterator[tuple[str | None, Message]]:
     """Yield messages with the names of their channels. Unless they are `related`, their ids are the numbers of their rows."""
     held = Held("is a table with ids, parents or channels of", "Split it by channel or by time.")
@@ -148,7 +149,7 @@ def _rows(
     for columns in tables:
         if related:
             held.add(path, sum(column.nbytes for column in columns.values()))
-        texts = spelled(columns, path, row + 1, counts, order)
+        texts = spelled(columns, path, row + 1, counts, order, missing)
         if texts.keys() >= {"id", "parent"}:
             texts = spelling.alike(texts)
         values = {name: column.to_pylist() for name, column in texts.items()}

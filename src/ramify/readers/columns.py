@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -58,6 +58,8 @@ JSON = pa.struct([("ramify.json", pa.large_string())])
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None", "\\N")
 """Spellings of a missing value, as pandas, R and databases write it. Texts and ids are never missing by their spelling."""
+Missing = Literal["marks", "empty"]
+"""The labels and authors that are missing: those of `MISSING`, or empty ones only."""
 ROOT_MARKS = (*MISSING, "none")
 """Values that mean "no parent" in formats without null."""
 ROOT_NUMBERS = ("0", "-1")
@@ -118,8 +120,9 @@ def header(path: Path, head: bytes) -> list[str]:
     return _split_header(first_line(head), delimiter_of(head))
 
 
-_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?(?:"?sep=([\t -~])"?\r?\n)?', re.IGNORECASE)
-"""What precedes the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter."""
+_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?(?:"?sep=([\t -~])"?\r?\n(?:\r?\n)*)?', re.IGNORECASE)
+"""What precedes the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter,
+with empty lines below it."""
 
 
 def _beginning(head: bytes) -> re.Match[bytes]:
@@ -130,7 +133,7 @@ def _beginning(head: bytes) -> re.Match[bytes]:
 
 def rows_above(head: bytes) -> int:
     """The number of lines above the rows of a delimited table, which have numbers, too."""
-    return int(_beginning(head)[1] is not None)
+    return _beginning(head)[0].count(b"\n")
 
 
 def open_delimited(path: Path, counts: ReadCounts | None = None) -> io.BufferedReader:
@@ -167,9 +170,9 @@ def names_of(path: Path) -> list[str]:
 
 
 def delimiter_of(head: bytes) -> str:
-    """The delimiter that a table names, or else the most frequent one in its first row."""
-    named = _beginning(head)[1]
-    return named.decode() if named else max(DELIMITERS, key=first_line(head).count)
+    """The delimiter that a table names, if it has several columns then, or else the most frequent one in its first row."""
+    named = (_beginning(head)[1] or b"").decode()
+    return named if named and named in first_line(head) else max(DELIMITERS, key=first_line(head).count)
 
 
 def delimiter_at(path: Path) -> str:
@@ -645,13 +648,19 @@ def strings(values: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in values.to_pylist()], pa.large_string())
 
 
-def spelled(columns: Columns, path: Path, first_row: int, counts: ReadCounts, order: DateOrder) -> Columns:
+KEEPABLE = "is read as a missing one; --option missing=empty keeps it"
+"""Says of a label or an author why it is counted."""
+
+
+def spelled(columns: Columns, path: Path, first_row: int, counts: ReadCounts, order: DateOrder, missing: Missing) -> Columns:
     """The columns as strings, but for `time` in seconds since 1970, which is null without such a column."""
     values = {name: strings(decoded(each, path, first_row, counts)) for name, each in columns.items() if name != "time"}
     if "author" in values:
-        authors, values["author"] = values["author"], present(values["author"])
-        for row in pc.indices_nonzero(among(authors, MISSING[1:])).to_pylist():
-            counts.repair("missing_author", f"{path}, post {first_row + row}: {authors[row].as_py()}")
+        authors, values["author"] = values["author"], present(values["author"], missing)
+        for row in pc.indices_nonzero(among(authors, MISSING[1:])).to_pylist() if missing == "marks" else ():
+            counts.repair(
+                "missing_author", f"{path}, post {first_row + row}: the author {shown(authors[row].as_py())} {KEEPABLE}"
+            )
     seconds = times(columns["time"], path, first_row, counts, order) if "time" in columns else None
     return values | {"time": pa.nulls(len(next(iter(columns.values()))), pa.float64()) if seconds is None else seconds}
 
@@ -691,9 +700,9 @@ class Spelling:
         return columns | names
 
 
-def present(texts: pa.Array) -> pa.Array:
+def present(texts: pa.Array, missing: Missing = "marks") -> pa.Array:
     """The texts, with null for each that spells a missing value."""
-    return pc.if_else(among(texts, MISSING), None, texts)
+    return pc.if_else(among(texts, MISSING if missing == "marks" else MISSING[:1]), None, texts)
 
 
 def among(values: pa.Array, marks: Sequence[str]) -> pa.Array:

@@ -20,10 +20,10 @@ from ramify.readers import columns as tables
 from ramify.readers import labelled_records, labelled_rows
 from ramify.readers.archives import ZIP
 from ramify.readers.base import A_FOLDER, Policy, ReadCounts, bad_option, file_name, fitting_files, open_bytes, read_before
-from ramify.readers.columns import LINE, PARQUET, Columns, Layout, decoded, header, present, strings
+from ramify.readers.columns import LINE, PARQUET, Columns, Layout, Missing, decoded, header, present, strings
 from ramify.readers.labelled_records import REVIEW_FOLDERS, SENTENCE_FILES, Found, line_aligned
 from ramify.readers.labelled_sets import BY_NAME, Dataset, lacks_header, of_table, part_of, split_of
-from ramify.readers.labels import LabelColumn, LabelType, Missing, number, renamed, survey
+from ramify.readers.labels import LabelColumn, LabelType, number, renamed, survey
 from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, detect_quote
 from ramify.readers.records import is_json

@@ -11,9 +11,11 @@ import pyarrow as pa
 from ramify.errors import RamifyError, shown
 from ramify.readers.base import ReadCounts, bad_option, pc, read_before
 from ramify.readers.columns import (
+    KEEPABLE,
     LINE,
     MISSING,
     Columns,
+    Missing,
     among,
     decoded,
     delimiter_at,
@@ -24,9 +26,6 @@ from ramify.readers.columns import (
 )
 
 LabelType = Literal["auto", "category", "number"]
-
-Missing = Literal["marks", "empty"]
-"""The labels that are missing: `columns.MISSING`, or empty ones only."""
 
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*|\d+\.\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """Texts that are numbers. A number with leading zeros is an identifier."""
@@ -197,7 +196,7 @@ class LabelColumn:
     def _remark(self, text: str) -> tuple[str, str] | None:
         """The reason and the words with which a label is counted."""
         if text in MISSING[1:] and self._missing == "marks":
-            return "missing_label", "is read as a missing one; --option missing=empty keeps it"
+            return "missing_label", KEEPABLE
         if self._separator is not None:
             return None
         if self.type != "category" and (label := self._number(text)) is not None and label != number(text):
@@ -237,8 +236,7 @@ def _plain(values: pa.Array, missing: Missing = "marks") -> pa.Array:
         return pc.if_else(pc.is_nan(values), None, values)
     if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
         return values
-    texts = pc.utf8_trim_whitespace(strings(values))
-    return present(texts) if missing == "marks" else pc.if_else(pc.equal(texts, ""), None, texts)
+    return present(pc.utf8_trim_whitespace(strings(values)), missing)
 
 
 def _by(convention: _Convention, value: Any, plain: int | float | None) -> int | float | None:

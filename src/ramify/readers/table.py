@@ -30,6 +30,7 @@ from ramify.readers.columns import (
     ROOT_NUMBERS,
     Columns,
     Layout,
+    Missing,
     Spelling,
     among,
     batches,
@@ -41,7 +42,7 @@ from ramify.readers.columns import (
     strings,
 )
 from ramify.readers.dates import DateOrder, First
-from ramify.readers.labels import LabelColumn, LabelType, Missing, survey
+from ramify.readers.labels import LabelColumn, LabelType, survey
 from ramify.readers.listing import list_files
 from ramify.readers.quoting import MARK, quote_of_tabs
 from ramify.readers.rows import LABELLED
@@ -147,7 +148,7 @@ def read(
     `quote=""`: quotation marks are plain text; by default, the whole file decides if its columns have tabs between them.
     `entities`: the HTML entities to unescape; unless "none", C1 control characters are read as Windows-1252. `dates`: which
     number comes first in dates with slashes; "auto" infers it from the dates. `label_type=category` reads numbers as text,
-    `separator` parts labels into lists, and `missing=empty` takes labels such as NA for labels.
+    `separator` parts labels into lists, and `missing=empty` keeps labels and authors such as NA.
     """
     check(LAYOUT, columns, delimiter, MARK if quote is None else quote)
     columns = columns or {}
@@ -177,7 +178,7 @@ def read(
             label = pa.nulls(len(lines), pa.string())
             if "label" in batch:
                 label = _as_json(labels.json(decoded(batch.pop("label"), path, row, counts), lines, f"{path}, row", counts))
-            values = spelled(batch, path, row, counts, order)
+            values = spelled(batch, path, row, counts, order, missing)
             if layout is REDDIT:
                 yield from _reddit_posts(values, label, lines, path, policy, counts)
             else:

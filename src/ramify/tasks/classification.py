@@ -138,10 +138,12 @@ class Classification(DownstreamTask):
         unknown = sorted({name for row in names for name in row if name not in number})
         if unknown:
             shown = ", ".join(unknown[:5]) + (" …" if len(unknown) > 5 else "")
+            are_numbers = not any(isinstance(value, str | bool | list) for value in values)
+            remedy = " The labels are numbers, read as classes; --label-kind numbers trains on them as numbers." * are_numbers
             raise RamifyError(
                 f"the labels hold {counted(len(unknown), 'class', 'es')} that the training data lack: {shown}. The model knows "
                 f"{', '.join(self.config.classes[:10])}{' …' if len(self.config.classes) > 10 else ''}. Build the data so that "
-                "train holds every class, or correct the labels."
+                f"train holds every class, or correct the labels.{remedy}"
             )
         if not several:
             return np.array([number[row[0]] for row in names], dtype=np.int64)
