@@ -151,7 +151,7 @@ def test_show_tells_what_was_taken_for_front_matter(ramify, tmp_path):
     path.write_text("\n\n".join((*lines[:-1], "CHAPTER I", lines[-1], "CHAPTER II", "Fire.")))
     for inputs, said in (
         ((path,), ["left out as front matter: credits 1, titlepage 1", f"  credits: {path}, line 5",
-                   f"  titlepage: {path}: it repeats the title and the author", "2 chapters, 2 paragraphs, 2 sentences"]),
+                   f"  titlepage: {path}, line 7", "2 chapters, 2 paragraphs, 2 sentences"]),
         ((path, tmp_path / "b.txt"), ["left out as front matter of all documents: credits 2, titlepage 2",
                                       "2 chapters, 2 paragraphs, 2 sentences"]),
     ):  # fmt: skip
