@@ -39,8 +39,9 @@ run() { # one configuration, whose output goes to a file
         [ "$aten" = unset ] || export ATEN_CPU_CAPABILITY=$aten
         [ "$isa" = unset ] || export ONEDNN_MAX_CPU_ISA=$isa
         [ -z "$mkl" ] || export MKL_CBWR=$mkl
-        export OMP_NUM_THREADS=$threads
-        exec "${PYTHON:-.venv/bin/python}" -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "$mark"
+        # Threads that wait actively take the cores from those that compute.
+        export OMP_NUM_THREADS=$threads OMP_WAIT_POLICY=passive
+        exec "${PYTHON:-.venv/bin/python}" -m pytest --numprocesses $((threads > 1 ? 1 : 2)) --dist loadfile --no-loadscope-reorder -m "$mark"
     ) >"$2" 2>&1
 }
 

@@ -11,6 +11,8 @@ from fixtures.nested import losses, novels, read, task
 from ramify.batching.samplers import TokenBudget
 from ramify.tasks.base import MAIN
 
+pytestmark = pytest.mark.skipif("config.getoption('--rounding')", reason="the ranks round as this processor does")
+
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
