@@ -28,7 +28,7 @@ def words_for(store, out, *further):
 @pytest.fixture(scope="module")
 def run(ramify_once, store, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "answers"
-    code, _, said = ramify_once(*words_for(store, out, "--epochs", 5))
+    code, _, said = ramify_once(*words_for(store, out, "--epochs", 8))
     assert code == 0, said
     assert "best dev f1" in said
     return out

@@ -196,7 +196,7 @@ def test_permuted_answers_fall_to_the_floor(store, run1, tmp_path):
 
 
 def test_the_report_shows_answers_in_their_passages(store2, tmp_path):
-    trained(store2, tmp_path / "run", epochs=1.0, lr=0.002)
+    trained(store2, tmp_path / "run", epochs=1.0, lr=0.001)
     page = write_report(tmp_path / "run", str(store2.path)).read_text()
     for expected in (
         "Right answers",

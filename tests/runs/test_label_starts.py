@@ -37,7 +37,7 @@ def masked(task):
 
 def generative(config, layout):
     backbone = config.for_vocabulary(words().vocab_size).build()
-    return next_token_pipeline(NextTokenLM(backbone, words(), PairInput(layout=layout), NextTokenConfig()))
+    return next_token_pipeline(NextTokenLM(backbone, words(), PairInput(layout=layout), NextTokenConfig(output_bias=False)))
 
 
 SIZES = {"dim": 8, "encoder_layers": 1, "decoder_layers": 1}

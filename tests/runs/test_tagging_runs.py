@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import ramify
 from fixtures.labelled import settings_for
-from fixtures.tagged import sentences, tagged_store
+from fixtures.tagged import OTHERS, sentences, tagged_store
 from ramify import Node, RamifyError, Tree
 from ramify.dataset.build import build
 from ramify.inference.answers import TextSpans
@@ -98,7 +98,7 @@ def test_dev_chooses_the_weights(store, out):
 
 def test_the_answer(store, out):
     model = ramify.load(out)
-    text = "  ba bo, aa ae x "
+    text = f"  ba bo, aa ae {OTHERS[0]} "
     one = model.predict(text)
     assert json.loads(json.dumps(one.to_json())) == {"id": "0", "spans": [span.to_json() for span in one.spans]}
     for span in one.spans:
