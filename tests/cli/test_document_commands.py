@@ -115,7 +115,6 @@ def test_training_starts_from_sentences(letters, sentences, tmp_path):
         (["task.frozen=document"], "task.frozen=document is the highest level"),
         (["task.frozen=verse"], "task.frozen=verse is no level of the model. Its levels are sentence, paragraph"),
         (["model.dims=[16,12,16,20,20]"], "does not fit this model: of another shape"),
-        (["train.units=1000"], "train.units=1000 is more than the"),
         (["task.queue=4", "task.frozen=none", "task.above=together"], "task.queue=4 adds candidates from earlier weights"),
         (
             ["task.replacement=other_document", "view.whole_documents=true"],
