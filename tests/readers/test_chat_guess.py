@@ -64,7 +64,7 @@ def test_options_are_the_parameters_of_read():
         "discord": ["names"],
         "matrix": ["names"],
         "telegram": ["names"],
-        "chat-table": ["columns", "delimiter", "quote", "order", "dates"],
+        "chat-table": ["columns", "delimiter", "quote", "order", "dates", "missing"],
         "jsonl": [],
     }
 
