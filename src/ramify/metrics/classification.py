@@ -38,7 +38,7 @@ class MostFrequent:
 
     @classmethod
     def of(cls, predicted: Iterable[Any], unit: str = "") -> Self:
-        """That among predictions; of equally frequent ones, the first."""
+        """The most frequent prediction; the first one, if several are equally frequent."""
         counts = Counter(predicted)
         value, count = next(iter(counts.most_common(1)), (None, 0))
         return cls(value, count, counts.total(), unit)

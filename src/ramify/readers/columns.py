@@ -121,7 +121,7 @@ def header(path: Path, head: bytes) -> list[str]:
 
 
 _BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?(?:"?sep=([\t -~])"?\r?\n(?:\r?\n)*)?', re.IGNORECASE)
-"""What precedes the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter,
+"""The bytes before the rows of a delimited table: a byte order mark, and the line `sep=;` with which Excel names the delimiter,
 with empty lines below it."""
 
 

@@ -1,4 +1,4 @@
-"""What books need to know of a language: its names, the words of its headings, and its abbreviations.
+"""The words of a language that readers of books know: its names, the words of its headings, and its abbreviations.
 
 The words of headings are regular expressions without accents, because capital letters often lack them (`unaccented`).
 """

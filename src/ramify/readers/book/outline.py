@@ -27,7 +27,7 @@ class Paragraph:
     text: str
     is_verse: bool = False
     author: str | None = None
-    """Who speaks it, in a play."""
+    """The speaker, in a play."""
 
 
 @dataclass(eq=False)
