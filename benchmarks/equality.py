@@ -53,34 +53,7 @@ PUBLISHED = Change("the command asks for the setting that was the default")
 DRAWN = Change("pages and plots are named by --out, and printed by one rule")
 PIECES = Change("the shipped tree model reads texts of 256 pieces")
 
-WARM_UP = Change("warm-ups count updates from 1 and have no floor, so models are trained at other rates")
-WARMED_UP = (
-    *("tree-mlm", "paper", "two-phase", "null", "second-run", "resumed", "shipped", "bert", "comments", "shared", "roberta"),
-    *("documents", "xlnet", "next-segment", "denoising", "backward", "xlnet-lm", "transformer", "seq2seq", "gpt", "t5", "elmo"),
-    *(
-        "classify",
-        "features",
-        "tag",
-        "answer",
-        "choose",
-        "agent",
-        "agent-sentence",
-        "agent-gan",
-        "feature-model",
-        "links",
-        "mht",
-    ),
-    *("feature-model", "mht", "mht-trees", "decatt", "esim", "bert-pair", "candidate-pruner", "reranker"),
-)
-"""Cases of `train` with a warm-up, or from a model that had one."""
-USES = (
-    *("demo", "evaluate", "report", "predict", "answer", "embed", "fill-mask", "score", "generate", "translate", "attention"),
-    *("reconstruct", "coherence", "copyedit", "nearest", "disentangle", "python"),
-)
-"""Commands that use models of these cases."""
-
 CHANGED_ON_PURPOSE: dict[str, Change] = {
-    **{f"{case}/*": WARM_UP for case in (*(f"train/{name}" for name in WARMED_UP), *USES)},
     **{
         f"*/metrics.jsonl:*.{name}": METERS
         for name in ("value_*", "constant_*", "gradient_*", "rank_*", "spread_*", "auroc_*", "stage_updates")

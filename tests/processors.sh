@@ -41,7 +41,7 @@ run() { # one configuration, whose output goes to a file
         [ -z "$mkl" ] || export MKL_CBWR=$mkl
         # Threads that wait actively take the cores from those that compute.
         export OMP_NUM_THREADS=$threads OMP_WAIT_POLICY=passive
-        exec "${PYTHON:-.venv/bin/python}" -m pytest --numprocesses $((threads > 1 ? 1 : 2)) --dist loadfile --no-loadscope-reorder -m "$mark"
+        exec "${PYTHON:-.venv/bin/python}" -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "$mark"
     ) >"$2" 2>&1
 }
 

@@ -430,7 +430,7 @@ def test_layouts_are_post_processors(name):
 
 
 def test_layouts_belong_to_inputs():
-    with pytest.raises(RamifyError, match=r"input\.layout must be one of bert, roberta, xlnet, t5, plain, not 'agent'"):
+    with pytest.raises(RamifyError, match=r"input\.layout must be one of bert, roberta, xlnet, t5, begin, plain, not 'agent'"):
         TextInput(layout="agent")
     with pytest.raises(RamifyError, match=r"input\.layout must be one of agent, not 'bert'"):
         LevelInput(layout="bert")

@@ -24,6 +24,9 @@ from ramify.errors import RamifyError
 STANDARD = Path("-")
 """Standard input where a file is read, and standard output where a file is written. It never names a file or a folder."""
 
+GENERATOR = b'<meta name="generator" content="Ramify">'
+"""Stands at the beginning of every page that Ramify writes."""
+
 KEPT_BYTES = 4 << 20
 """Bytes of standard input that are kept, so that a format can be guessed before the input is read."""
 
@@ -421,6 +424,12 @@ def write_text(path: Path, content: str) -> None:
     """Write a text file atomically."""
     with replacing(path) as scratch:
         scratch.write_text(content, encoding="utf-8")
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that Ramify wrote."""
+    with open(path, "rb") as file:
+        return GENERATOR in file.read(1 << 10)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

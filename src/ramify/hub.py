@@ -206,6 +206,8 @@ def load(
     _check_own_model(directory)
     unfinished = _is_unfinished(directory)
     best = _best_so_far(directory) if unfinished else None
+    if not (unfinished or (directory / CONFIG).exists()):
+        hf_sentences.read(directory)  # says which module lies elsewhere
     saved = _saved(directory / CHECKPOINTS if unfinished else directory)
     changes = input or {}
     try:
@@ -271,6 +273,8 @@ def encoder_of(source: str | Path) -> EncoderStart:
         model: Any = form.adapter.read_config(directory)
         portable = form.adapter.read(Checkpoint(str(source), directory, None), model)
         layout = portable.input.get("layout", form.input.layout)
+        if layout == "plain":
+            layout = _followed({"layout": layout}, _tokenizer(directory, model.vocab_size))["layout"]
         if sentences is None:
             model = replace(model, **portable.options)
         elif issubclass(form.adapter.model, TextModelConfig):
@@ -470,7 +474,7 @@ def _load_hugging_face(directory: Path, changes: Mapping[str, Any]) -> Pipeline:
     tokenizer = _tokenizer(directory, config.vocab_size)
     if sentences is None and model.label_head is not None:
         return _with_label_head(directory, backbone, tokenizer, model, model.label_head, changes)
-    settings = vars(form.input) | {**model.input}
+    settings = _followed(vars(form.input) | {**model.input}, tokenizer)
     if sentences is not None:
         settings["max_tokens"] = min(sentences.max_tokens or config.max_tokens, config.max_tokens)
     input = _input(type(form.input), settings, changes, backbone, directory)
@@ -494,6 +498,21 @@ def _load_hugging_face(directory: Path, changes: Mapping[str, Any]) -> Pipeline:
     return pipeline
 
 
+def _followed(input: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """The input of a checkpoint whose kind of model has no special tokens around a text, but whose tokenizer may put one before
+    it. Raises `RamifyError` for other ones."""
+    if input.get("layout") != "plain" or tokenizer.around == ((), ()):
+        return input
+    begins = tokenizer.layout("begin")
+    if tokenizer.around != (begins.before, begins.after):
+        before, behind = (" ".join(map(tokenizer.token, ids)) or "nothing" for ids in tokenizer.around)
+        raise RamifyError(
+            f"{tokenizer.source} puts {before} before a text and {behind} behind it, but such a model reads texts alone or "
+            f"behind {tokenizer.token(tokenizer.begin_id)}. Choose another checkpoint."
+        )
+    return input | {"layout": "begin"} | ({"begin": True} if "begin" in input else {})
+
+
 def _with_label_head(
     directory: Path,
     backbone: Any,
@@ -505,7 +524,7 @@ def _with_label_head(
     """The pipeline of a checkpoint with a head on labelled texts."""
     form = LABEL_FORMS[head.kind]
     kind = TASKS[form.task]
-    input = _input(kind.input, {**model.input, **form.head.input}, changes, backbone, directory)
+    input = _input(kind.input, _followed({**model.input, **form.head.input}, tokenizer), changes, backbone, directory)
     tokenizer.require(LAYOUTS[input.layout].roles, f"rows of {input.layout}")
     pipeline = kind.build(backbone, tokenizer, {"task": kind.config(**form.head.settings(head)), "input": input})
     load_own_tensors(pipeline.module, own_tensors(pipeline.module) | form.head.tensors(head), directory)

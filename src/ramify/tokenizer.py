@@ -24,7 +24,7 @@ from ramify.progress import Advance, activity, counted_by
 from ramify.special_tokens import FLAGS, ROLES, Role, SpecialTokens
 
 Kind = Literal["wordpiece", "bpe", "unigram", "word"]
-TextLayout = Literal["bert", "roberta", "xlnet", "t5", "plain"]
+TextLayout = Literal["bert", "roberta", "xlnet", "t5", "begin", "plain"]
 Layout = TextLayout | Literal["agent"]
 """The name of a row layout in `LAYOUTS`. The end mark of AGENT's rows is no piece, so other models cannot read it."""
 
@@ -85,10 +85,11 @@ LAYOUTS: dict[Layout, LayoutRoles] = {
     "xlnet": LayoutRoles((), ("sep",), ("sep", "cls"), (0, 1), end_type=2),
     "t5": LayoutRoles((), ("stop",), ("stop",)),
     "agent": LayoutRoles((), (), ("end",)),
+    "begin": LayoutRoles(("begin",), (), ()),
     "plain": LayoutRoles((), (), ()),
 }
 """The special tokens of a row, as each family of models reads them: CLS a SEP b SEP (bert), CLS a SEP SEP b SEP (roberta),
-a SEP b SEP CLS (xlnet), a SEP b SEP (t5), a END (agent), and the texts alone (plain)."""
+a SEP b SEP CLS (xlnet), a SEP b SEP (t5), a END (agent), BEGIN a b (begin), and the texts alone (plain)."""
 
 
 @dataclass(frozen=True)
@@ -282,12 +283,15 @@ class Tokenizer:
         *,
         roles: Mapping[Role, Sequence[int]] | None = None,
         lacking: Mapping[Role, str] | None = None,
+        around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         """`source` is the file that messages name. `roles` are the ids of roles that differ from those of `ROLES`; those that
-        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token."""
+        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token. `around` are the ids
+        that the checkpoint's own files put before and behind a text (`SpecialTokens.around`)."""
         engine.no_padding()
         engine.no_truncation()
         self.source = str(source)
+        self.around = around
         self._lacking = dict(lacking or {})
         self.roles = {role: tuple(ids) for role, ids in (roles or {}).items() if [*ids] != _spelled(engine, role)}
         self.special_ids = sorted(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
@@ -325,7 +329,7 @@ class Tokenizer:
         if file.name in VOCABULARIES:
             _make_special(engine)
         roles, lacking = stated.roles(engine)
-        return cls(engine, file, roles=roles, lacking=lacking)
+        return cls(engine, file, roles=roles, lacking=lacking, around=stated.around(engine))
 
     @classmethod
     def _from_standard_input(cls) -> "Tokenizer":

@@ -68,7 +68,7 @@ def test_divided_texts(texts, name, longest, overlap):
 
 @given(
     texts=st.lists(st.tuples(*[st.lists(st.integers(5, 60), max_size=20)] * 2), max_size=6),
-    name=st.sampled_from(["bert", "roberta", "xlnet", "t5", "plain"]),
+    name=st.sampled_from(["bert", "roberta", "xlnet", "t5", "begin", "plain"]),
     longest=st.integers(8, 50),
 )
 def test_pairs(texts, name, longest):

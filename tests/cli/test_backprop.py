@@ -12,6 +12,12 @@ import pytest
 SLIDE = "(x + y) * x * y**2"
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def test_json_output(ramify):
     status, out, err = ramify("backprop", SLIDE, "x=1", "y=2", "--json")
     assert (status, err) == (0, "")
@@ -339,3 +345,17 @@ def test_page_fits_every_screen(ramify, tmp_path, scheme):
         brightness = [sum(map(int, re.findall(r"\d+", size[colour])[:3])) for colour in ("paper", "ink")]
         assert (brightness[0] > brightness[1]) == (scheme == "light")
     assert measured[390]["pictures"] == ["down"]
+
+
+def test_a_page_has_a_name_of_its_own(ramify, folder):
+    for formula in ("x*2", "x*3"):
+        _, _, err = ramify("backprop", formula, "x=3")
+        assert err == "page: backprop.html\n"
+        assert formula in (folder / "backprop.html").read_text("utf-8")
+    (folder / "backprop.html").write_text("my own")
+    status, out, err = ramify("backprop", "x*2", "x=3")
+    assert (status, out.splitlines()[0]) == (0, "x*2 = 6")
+    assert err.startswith("note: no page: backprop.html exists, and would be overwritten.")
+    assert (folder / "backprop.html").read_text() == "my own"
+    ramify("backprop", "+".join(["x"] * 500), "x=3", "--json")
+    assert [path.name for path in folder.iterdir()] == ["backprop.html"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Engine
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 import ramify
 from fixtures import bare_rows
@@ -272,3 +272,48 @@ def test_published_form_is_loaded_and_generates(tmp_path):
     back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported", dtype=torch.float64).eval()
     ids = torch.tensor([[END, 3, 4, 5]])
     torch.testing.assert_close(back(ids).logits, theirs(ids).logits, rtol=0, atol=1e-10)
+
+
+BEFORE = processors.TemplateProcessing(single="<|endoftext|> $A", pair="<|endoftext|> $A $B", special_tokens=[("<|endoftext|>", END)])
+
+
+@pytest.mark.parametrize(
+    ("processor", "settings", "begins"),
+    [(BEFORE, {}, True), (None, {"add_bos_token": True}, True), (BEFORE, {"add_bos_token": False}, False), (None, {}, False)],
+)
+@torch.no_grad()
+def test_a_tokenizer_that_begins_texts_is_followed(tmp_path, processor, settings, begins):
+    """The files of the tokenizer say whether <|endoftext|> stands before a text, for vectors, prompts and exports."""
+    theirs = saved(tmp_path)
+    engine = byte_level().engine
+    if processor is not None:
+        engine.post_processor = processor
+    (tmp_path / "tokenizer.json").write_text(engine.to_str())
+    names = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names | settings))
+    ids = transformers.AutoTokenizer.from_pretrained(tmp_path)("01+", return_tensors="pt")["input_ids"]
+    assert (ids[0, 0] == END) == begins
+
+    model = ramify.load(tmp_path)
+    model.module.double()
+    vector = theirs.transformer(ids).last_hidden_state.mean(1)
+    torch.testing.assert_close(torch.from_numpy(model.embed("01+")).double(), vector[0], rtol=0, atol=1e-5)
+    greedy = {"do_sample": False, "max_new_tokens": 8, "pad_token_id": END}
+    expected = theirs.generate(ids, attention_mask=torch.ones_like(ids), **greedy)[0, ids.shape[1] :].tolist()
+    found = model.generate("01+", tokens=8, temperature=0).text
+    assert found == model.tokenizer.decode([token for token in expected if token != END])
+    for form in ("ramify", "hugging-face"):
+        ramify.save(model, tmp_path / form, form=form)
+        again = ramify.load(tmp_path / form)
+        torch.testing.assert_close(again.embed("01+"), model.embed("01+"), rtol=0, atol=1e-6)
+    exported = transformers.AutoTokenizer.from_pretrained(tmp_path / "hugging-face")
+    assert exported("01+")["input_ids"] == ids[0].tolist()
+
+
+def test_a_tokenizer_that_ends_texts_is_refused(tmp_path):
+    saved(tmp_path)
+    engine = byte_level().engine
+    engine.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", END)])
+    (tmp_path / "tokenizer.json").write_text(engine.to_str())
+    with pytest.raises(RamifyError, match=r"puts nothing before a text and <\|endoftext\|> behind it, but such a model reads"):
+        ramify.load(tmp_path)

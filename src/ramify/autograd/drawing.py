@@ -325,7 +325,7 @@ def frames(graph: Graph[Tensor]) -> Iterator[dict[str, Any]]:
 
 
 PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<html lang="en"><meta charset="utf-8"><meta name="generator" content="Ramify"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 :root {{ color-scheme: light dark; }}

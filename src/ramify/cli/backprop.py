@@ -2,13 +2,14 @@
 
 import json
 import sys
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ramify.cli.shared import Json, check_beside, file_kind, tell
+from ramify.cli.shared import Json, check_beside, draw_page, file_kind, tell
 from ramify.errors import RamifyError
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ Out = Annotated[
     list[Path] | None,
     typer.Option(
         "--out",
-        help="Also draw the graph into this file: a picture (.svg), or a page that shows both passes step by step (.html); "
-        "repeatable.",
+        help="Draw the graph into this file: a picture (.svg), or a page that shows both passes step by step (.html); "
+        "repeatable. Default: the page backprop.html; with --json, none.",
     ),
 ]
 
@@ -102,6 +103,7 @@ def backprop(
     import numpy as np
 
     from ramify.autograd import GraphError
+    from ramify.autograd.drawing import as_page
 
     if arcs is not None:
         _check_alone({"a formula": expression, "--decimal": decimal, "--out": out or None, "--seed": seed})
@@ -113,9 +115,11 @@ def backprop(
         # Non-finite numbers are reported below.
         with np.errstate(all="ignore"):
             graph = _floats(expression, given, seed) if decimal is None else _exact(expression, given, seed, decimal)
-            _draw(graph, expression, digits, files)
     except GraphError as error:
         raise RamifyError(str(error)) from None
+    for path, form in files.items():
+        _draw(graph, expression, digits, form, path)
+        tell(f"drawn: {path}")
     if seed is not None and all(node.op != "dropout" for node in graph.nodes):
         raise RamifyError(f"--seed {seed} draws the masks of dropout, which the formula does not use. Remove --seed.")
     listed = _orders({node.name: [parent.name for parent in node.parents] for node in graph.nodes})[0] if orders else None
@@ -123,6 +127,8 @@ def backprop(
         print(json.dumps(_as_json(graph) | ({} if listed is None else {"orders": listed})))
     else:
         print("\n".join([_table(graph, expression, digits), *(" ".join(order) for order in listed or [])]))
+    if not (files or as_json):
+        draw_page(None, None, "backprop", partial(_draw, graph, expression, digits, as_page), needed=False)
     _report_not_finite(graph, lambda: _exact_graph(expression, given, seed, REMEDY_DIGITS))
 
 
@@ -142,16 +148,18 @@ def _drawings(out: "Sequence[Path]") -> "dict[Path, Callable[[Graph[Tensor], str
     return {path: file_kind(path, {".svg": as_svg, ".html": as_page}) for path in out}
 
 
-def _draw(
-    graph: "Graph[Tensor]", expression: str, digits: int, files: "Mapping[Path, Callable[[Graph[Tensor], str], str]]"
-) -> None:
+def _draw(graph: "Graph[Tensor]", expression: str, digits: int, form: "Callable[[Graph[Tensor], str], str]", path: Path) -> None:
+    import numpy as np
+
+    from ramify.autograd import GraphError
     from ramify.autograd.values import decimals
     from ramify.files import write_text
 
-    with decimals(digits):
-        for path, draw in files.items():
-            write_text(path, draw(graph, expression))
-            tell(f"drawn: {path}")
+    try:
+        with np.errstate(all="ignore"), decimals(digits):
+            write_text(path, form(graph, expression))
+    except GraphError as error:
+        raise RamifyError(str(error)) from None
 
 
 REMEDY_DIGITS = 18

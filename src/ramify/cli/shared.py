@@ -254,12 +254,13 @@ def beside(source: Path | None, ending: str) -> Path:
     """The file that a command writes without `--out`: that of this ending beside a file or folder, or in the current folder if
     there is none. Raises `RamifyError` if it exists and is no page that Ramify wrote earlier."""
     from ramify.errors import RamifyError
-    from ramify.readers.annotation import unpacked
-    from ramify.report.page import is_page
+    from ramify.files import is_page
 
     if source is None or is_stream(source):
         out = Path(ending.removeprefix("."))
     else:
+        from ramify.readers.names import unpacked
+
         first = source if source.name not in ("", "..") else source.resolve()
         name = unpacked(first.name)
         out = first.with_name(f"{name if first.is_dir() else PurePath(name).stem}{ending}")

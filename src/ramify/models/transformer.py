@@ -425,17 +425,20 @@ class Form(ABC):
             **self.settings_to(config),
         }
         tensors = {f"{self.prefix}{name}": tensor for name, tensor in self._to_theirs(model.backbone, config).items()}
+        # A tokenizer may begin texts that have no special tokens otherwise.
+        layouts = (self.layout, "begin") if self.layout == "plain" else (self.layout,)
+        layout = model.input["layout"]
         if model.label_head is not None:
-            if model.input["layout"] != self.layout:
+            if layout not in layouts:
                 raise RamifyError(
-                    f"input.layout={model.input['layout']} has no Hugging Face form, whose {self.model_type} reads the layout "
-                    f"{self.layout}. Train a model with input.layout={self.layout}."
+                    f"input.layout={layout} has no Hugging Face form, whose {self.model_type} reads the layout {self.layout}. "
+                    f"Train a model with input.layout={self.layout}."
                 )
             form = form_of(self.label_heads, model.label_head.kind, self.model_type)
             settings |= {"architectures": [f"{self.classes}{form.ending}"], **head_settings(model.label_head)}
             tensors |= head_tensors(form, model.label_head)
             longest = {"model_max_length": model.input["max_tokens"]}
-            return ForeignFiles(settings, tensors, self.layout, longest, {**self.roles, **LABEL_ROLES})
+            return ForeignFiles(settings, tensors, layout, longest, {**self.roles, **LABEL_ROLES})
         if model.task["output_bias"]:
             raise RamifyError(
                 f"task.output_bias=true adds a bias to the output map, but that of {self.model_type} has none. Train a model "
@@ -445,7 +448,8 @@ class Form(ABC):
         if not model.task["tie_weights"]:
             settings |= self.untied(config)
             tensors[OUTPUT] = model.heads["head.weight"]
-        return ForeignFiles(settings, tensors, self.layout, {"model_max_length": config.max_tokens}, self.roles)
+        layout = layout if layout in layouts else self.layout
+        return ForeignFiles(settings, tensors, layout, {"model_max_length": config.max_tokens}, self.roles)
 
     def _turn(self, tensor: Tensor, ours: str) -> Tensor:
         """A tensor in the other form."""

@@ -199,7 +199,7 @@ def answer(
         stride=min(128, half) if stride is None else stride,
         question_tokens=min(64, half),
         # A mark must stand for rows without the answer, and separates the question.
-        layout="t5" if start.layout == "plain" else start.layout,
+        layout="t5" if start.layout in ("plain", "begin") else start.layout,
         order=published.order,
     )
     return AnswerRun(

@@ -27,13 +27,6 @@ def write_page(path: Path, *, kind: str, title: str, lead: str, sections: Sequen
     write_text(path, page)
 
 
-def is_page(path: Path) -> bool:
-    """Whether a file is a page that `write_page` wrote."""
-    with open(path, "rb") as file:
-        head = file.read(1 << 16)
-    return head.startswith(b"<!doctype html>") and b'<p class="kind">' in head
-
-
 def _section(section: HtmlSection) -> str:
     lead = f'<p class="lead">{section.lead}</p>' if section.lead else ""
     return f"<section>\n<h2>{text(section.title)}</h2>\n{lead}\n{section.body}\n</section>"
