@@ -286,8 +286,8 @@ class Tokenizer:
         around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         """`source` is the file that messages name. `roles` are the ids of roles that differ from those of `ROLES`; those that
-        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token. `around` are the ids
-        that the checkpoint's own files put before and behind a text (`SpecialTokens.around`)."""
+        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token. `around` are
+        the ids that the checkpoint's own files put before and behind a text (`SpecialTokens.around`)."""
         engine.no_padding()
         engine.no_truncation()
         self.source = str(source)

@@ -274,7 +274,8 @@ def test_published_form_is_loaded_and_generates(tmp_path):
     torch.testing.assert_close(back(ids).logits, theirs(ids).logits, rtol=0, atol=1e-10)
 
 
-BEFORE = processors.TemplateProcessing(single="<|endoftext|> $A", pair="<|endoftext|> $A $B", special_tokens=[("<|endoftext|>", END)])
+MARK = ("<|endoftext|>", END)
+BEFORE = processors.TemplateProcessing(single="<|endoftext|> $A", pair="<|endoftext|> $A $B", special_tokens=[MARK])
 
 
 @pytest.mark.parametrize(
@@ -313,7 +314,7 @@ def test_a_tokenizer_that_begins_texts_is_followed(tmp_path, processor, settings
 def test_a_tokenizer_that_ends_texts_is_refused(tmp_path):
     saved(tmp_path)
     engine = byte_level().engine
-    engine.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", END)])
+    engine.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[MARK])
     (tmp_path / "tokenizer.json").write_text(engine.to_str())
     with pytest.raises(RamifyError, match=r"puts nothing before a text and <\|endoftext\|> behind it, but such a model reads"):
         ramify.load(tmp_path)

@@ -148,7 +148,9 @@ def _drawings(out: "Sequence[Path]") -> "dict[Path, Callable[[Graph[Tensor], str
     return {path: file_kind(path, {".svg": as_svg, ".html": as_page}) for path in out}
 
 
-def _draw(graph: "Graph[Tensor]", expression: str, digits: int, form: "Callable[[Graph[Tensor], str], str]", path: Path) -> None:
+def _draw(
+    graph: "Graph[Tensor]", expression: str, digits: int, form: "Callable[[Graph[Tensor], str], str]", path: Path
+) -> None:
     import numpy as np
 
     from ramify.autograd import GraphError

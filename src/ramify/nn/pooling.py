@@ -45,7 +45,7 @@ class Pool(nn.Module):
         if self.kind == "max":
             # segment_reduce doubles negative gradients of equal maxima (torch 2.13).
             row = on_tokens(torch.arange(len(rows), device=x.device)[:, None], rows)
-            return x.new_zeros(len(rows), x.shape[1]).scatter_reduce(0, row.expand_as(x), x, "amax", include_self=False)
+            return x.new_full((len(rows), x.shape[1]), -torch.inf).scatter_reduce(0, row.expand_as(x), x, "amax")
         return torch.segment_reduce(x, self.kind, lengths=rows.lengths, axis=0, unsafe=True)
 
 
