@@ -18,21 +18,19 @@ from ramify.files import read_json
 
 Role = Literal["pad", "unk", "bos", "eos", "cls", "sep", "mask", "eop", "eod", "end", "begin", "stop"]
 
-GPT2_MARK = "<|endoftext|>"
-
 ROLES: dict[Role, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
-    "bos": ("<s>", GPT2_MARK),
-    "eos": ("</s>", GPT2_MARK),
+    "bos": ("<s>", "<|endoftext|>"),
+    "eos": ("</s>", "<|endoftext|>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
     "eop": ("[EOP]", "<eop>"),
     "eod": ("[EOD]", "<eod>"),
     "end": (),
-    "begin": ("[CLS]", "<cls>", "<s>", GPT2_MARK, "<pad>"),
-    "stop": ("[SEP]", "<sep>", "</s>", GPT2_MARK),
+    "begin": ("[CLS]", "<cls>", "<s>", "<|endoftext|>", "<pad>"),
+    "stop": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
 }
 """Spellings of the special tokens where no file names them: BERT's, XLNet's, then RoBERTa's, whose `<s>` and `</s>` have two
 roles each. eop and eod end a paragraph and a document of running text. The end mark of a row of AGENT is no piece of a
@@ -126,17 +124,6 @@ class SpecialTokens:
         """The spelling of a token that a file names, or another one."""
         statement = self.statements.get(f"{role}_token")
         return otherwise if statement is None else statement.value
-
-    def around(self, engine: Engine) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ids that the class of GPT-2 puts before and behind a text, as tokenizer_config.json or else the engine says."""
-        if "add_bos_token" in self.settings or "add_eos_token" in self.settings:
-            ends: tuple[Role, Role] = ("bos", "eos")
-            pieces = [self.spelling(role, GPT2_MARK) if self.settings.get(f"add_{role}_token") else "" for role in ends]
-            before, after = (tuple(id for id in [engine.token_to_id(piece)] if id is not None) for piece in pieces)
-            return before, after
-        encoding = engine.encode("a")
-        inside = [place for place, text in enumerate(encoding.sequence_ids) if text is not None] or [len(encoding)]
-        return tuple(encoding.ids[: inside[0]]), tuple(encoding.ids[inside[-1] + 1 :])
 
     def roles(self, engine: Engine) -> tuple[dict[Role, tuple[int, ...]], dict[Role, str]]:
         """The ids of each role that a file states, and for each role whose token does not exist, the reason."""

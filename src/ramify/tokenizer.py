@@ -232,6 +232,11 @@ def _byte_level(directory: Path, stated: SpecialTokens) -> Engine:
         raise RamifyError(f"{' and '.join(files)} are not a vocabulary that `tokenizers` can read: {error}") from None
     prefixed = bool(stated.settings.get("add_prefix_space", False))
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=prefixed), decoders.ByteLevel()
+    ends: tuple[Role, Role] = ("bos", "eos")
+    bos, eos = ([stated.spelling(role, "<|endoftext|>")] if stated.settings.get(f"add_{role}_token") else [] for role in ends)
+    known = [(piece, number) for piece in (*bos, *eos) if (number := engine.token_to_id(piece)) is not None]
+    if known:
+        engine.post_processor = processors.TemplateProcessing(single=[*bos, "$A", *eos], special_tokens=known)
     return engine
 
 
@@ -283,15 +288,12 @@ class Tokenizer:
         *,
         roles: Mapping[Role, Sequence[int]] | None = None,
         lacking: Mapping[Role, str] | None = None,
-        around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
     ) -> None:
         """`source` is the file that messages name. `roles` are the ids of roles that differ from those of `ROLES`; those that
-        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token. `around` are
-        the ids that the checkpoint's own files put before and behind a text (`SpecialTokens.around`)."""
+        are not given belong to the first of these spellings. `lacking` is the reason why a role has no token."""
         engine.no_padding()
         engine.no_truncation()
         self.source = str(source)
-        self.around = around
         self._lacking = dict(lacking or {})
         self.roles = {role: tuple(ids) for role, ids in (roles or {}).items() if [*ids] != _spelled(engine, role)}
         self.special_ids = sorted(number for number, token in engine.get_added_tokens_decoder().items() if token.special)
@@ -329,7 +331,7 @@ class Tokenizer:
         if file.name in VOCABULARIES:
             _make_special(engine)
         roles, lacking = stated.roles(engine)
-        return cls(engine, file, roles=roles, lacking=lacking, around=stated.around(engine))
+        return cls(engine, file, roles=roles, lacking=lacking)
 
     @classmethod
     def _from_standard_input(cls) -> "Tokenizer":
@@ -604,6 +606,13 @@ class Tokenizer:
             roles.types,
             roles.end_type if ends else None,
         )
+
+    @cached_property
+    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The special tokens that the tokenizer's own file puts before and behind a text, for models without a layout."""
+        encoding = self.engine.encode("a 1")
+        inside = [place for place, text in enumerate(encoding.sequence_ids) if text is not None] or [len(encoding)]
+        return tuple(encoding.ids[: inside[0]]), tuple(encoding.ids[inside[-1] + 1 :])
 
     def template(self, layout: RowLayout) -> processors.TemplateProcessing:
         """The layout as the post-processor of a tokenizer.json, by which other programs add special tokens.

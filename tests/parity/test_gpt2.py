@@ -279,26 +279,32 @@ BEFORE = processors.TemplateProcessing(single="<|endoftext|> $A", pair="<|endoft
 
 
 @pytest.mark.parametrize(
-    ("processor", "settings", "begins"),
-    [(BEFORE, {}, True), (None, {"add_bos_token": True}, True), (BEFORE, {"add_bos_token": False}, False), (None, {}, False)],
+    ("file", "processor", "adds", "begins"),
+    [
+        ("tokenizer.json", BEFORE, False, True),
+        ("tokenizer.json", None, True, False),
+        ("vocab.json", None, True, True),
+        ("vocab.json", None, False, False),
+    ],
 )
 @torch.no_grad()
-def test_a_tokenizer_that_begins_texts_is_followed(tmp_path, processor, settings, begins):
+def test_a_tokenizer_that_begins_texts_is_followed(tmp_path, file, processor, adds, begins):
     """The files of the tokenizer say whether <|endoftext|> stands before a text, for vectors, prompts and exports."""
     theirs = saved(tmp_path)
     engine = byte_level().engine
     if processor is not None:
         engine.post_processor = processor
-    (tmp_path / "tokenizer.json").write_text(engine.to_str())
-    names = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names | settings))
+    names = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "add_bos_token": adds}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **names}))
+    (tmp_path / file).write_text(engine.to_str() if file == "tokenizer.json" else json.dumps(engine.get_vocab()))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     ids = transformers.AutoTokenizer.from_pretrained(tmp_path)("01+", return_tensors="pt")["input_ids"]
     assert (ids[0, 0] == END) == begins
 
     model = ramify.load(tmp_path)
     model.module.double()
     vector = theirs.transformer(ids).last_hidden_state.mean(1)
-    torch.testing.assert_close(torch.from_numpy(model.embed("01+")).double(), vector[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(model.embed(["01+"])).double(), vector, rtol=0, atol=1e-5)
     greedy = {"do_sample": False, "max_new_tokens": 8, "pad_token_id": END}
     expected = theirs.generate(ids, attention_mask=torch.ones_like(ids), **greedy)[0, ids.shape[1] :].tolist()
     found = model.generate("01+", tokens=8, temperature=0).text
@@ -306,7 +312,7 @@ def test_a_tokenizer_that_begins_texts_is_followed(tmp_path, processor, settings
     for form in ("ramify", "hugging-face"):
         ramify.save(model, tmp_path / form, form=form)
         again = ramify.load(tmp_path / form)
-        torch.testing.assert_close(again.embed("01+"), model.embed("01+"), rtol=0, atol=1e-6)
+        torch.testing.assert_close(again.embed(["01+"]), model.embed(["01+"]), rtol=0, atol=1e-6)
     exported = transformers.AutoTokenizer.from_pretrained(tmp_path / "hugging-face")
     assert exported("01+")["input_ids"] == ids[0].tolist()
 
