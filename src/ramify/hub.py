@@ -1,6 +1,7 @@
 """Save models to disk or the hub, and load them strictly: config.json, model.safetensors, tokenizer.json and a model card."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -338,8 +339,12 @@ def _resuming(directory: Path) -> str:
     """The remedy for a run that has not finished."""
     environment = read_json(directory / RUN_FILE, A_RUN).get("environment", {})
     command = environment.get("command", "")
-    if not command.startswith("ramify train "):
-        return "Resume it with the command that started it and --resume."
+    named = re.search(r" --out[ =](\S+)", command)
+    # The seeds of a run lie in its folder.
+    if not command.startswith("ramify train ") or not (
+        named and Path(named[1]).resolve() in (directory.resolve(), directory.resolve().parent)
+    ):
+        return f"Resume it with the command that started it, --out {directory} and --resume."
     return f"Resume it with: {command.removesuffix(' --resume')} --resume"
 
 

@@ -369,12 +369,14 @@ def test_interrupted_and_resumed_execution_is_the_same(store, tmp_path, capsys, 
     assert all(torch.equal(tensor, best[name]) for name, tensor in hub.own_tensors(model.module).items())
     assert (model.kind, model.tokenizer.json) == ("comment-trees", (out / "tokenizer.json").read_text())
     record = json.loads((out / "run.json").read_text())
-    record["environment"]["command"] = "ramify train tree-mlm --out 'a run'"
-    (out / "run.json").write_text(json.dumps(record))
-    with pytest.raises(
-        RamifyError, match=r"runs: stopped, straight\. Name one .* with: ramify train tree-mlm --out 'a run' --resume$"
+    for place, remedy in (
+        (out, f"Resume it with: ramify train tree-mlm --out {out} --resume"),
+        (tmp_path / "elsewhere", f"Resume it with the command that started it, --out {out} and --resume."),
     ):
-        ramify.load(tmp_path)
+        record["environment"]["command"] = f"ramify train tree-mlm --out {place}"
+        (out / "run.json").write_text(json.dumps(record))
+        with pytest.raises(RamifyError, match=rf"runs: stopped, straight\. Name one .* {re.escape(remedy)}$"):
+            ramify.load(tmp_path)
     with pytest.raises(RamifyError, match=r"already holds a run\. Add --resume"):
         execute(run, out, cpu=True)
     with pytest.raises(RamifyError, match=r"other settings \(stages\.0\.lr was 0\.0"):
