@@ -175,6 +175,18 @@ def test_other_modules_are_refused(published, tmp_path, kind, named):
         ramify.load(tmp_path)
 
 
+def test_a_model_in_a_folder_of_its_own_is_refused(published, tmp_path):
+    shutil.copytree(published, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "0_Transformer").mkdir()
+    for file in ("config.json", "model.safetensors"):
+        (tmp_path / file).rename(tmp_path / "0_Transformer" / file)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(RamifyError, match="the module Transformer lies in 0_Transformer, but only one beside modules.json is read"):
+        ramify.load(tmp_path)
+
+
 def test_a_classifier_of_pairs_is_no_embedder(encoder, tmp_path):
     theirs = library.CrossEncoder(str(encoder), num_labels=3, device="cpu")
     theirs.save_pretrained(str(tmp_path))
