@@ -183,7 +183,7 @@ def test_a_model_in_a_folder_of_its_own_is_refused(published, tmp_path):
     modules = json.loads((tmp_path / "modules.json").read_text())
     modules[0]["path"] = "0_Transformer"
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(RamifyError, match="the module Transformer lies in 0_Transformer, but only one beside modules.json is read"):
+    with pytest.raises(RamifyError, match="the module Transformer lies in 0_Transformer, but only one beside"):
         ramify.load(tmp_path)
 
 
