@@ -20,14 +20,18 @@ def test_readme_in_a_fresh_environment(tmp_path):
 
 
 @pytest.mark.parametrize("session", blocks("console"), ids=lambda session: session.split()[2])
-def test_printed_output_of_commands(session, monkeypatch, capfd):
-    """A console block holds one command and its output."""
+def test_printed_output_of_commands(session, monkeypatch, capfd, tmp_path):
+    """A console block holds one command, its output, and the name of its page."""
     command, printed = session.removeprefix("$ ").split("\n", 1)
-    monkeypatch.chdir(ROOT)
+    for entry in ROOT.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", shlex.split(command))
     with contextlib.suppress(SystemExit):
         main()
-    assert capfd.readouterr().out.strip() == printed.strip()
+    out, err = capfd.readouterr()
+    pages = [line for line in err.splitlines() if line.startswith("page: ")]
+    assert [*out.strip().splitlines(), *pages] == printed.strip().splitlines()
 
 
 def test_printed_output_of_python(monkeypatch):

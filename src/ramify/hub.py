@@ -273,7 +273,7 @@ def encoder_of(source: str | Path) -> EncoderStart:
         form, sentences = _form_of(directory), hf_sentences.read(directory)
         model: Any = form.adapter.read_config(directory)
         portable = form.adapter.read(Checkpoint(str(source), directory, None), model)
-        layout = portable.input.get("layout", form.input.layout)
+        layout = model.published.layout or portable.input.get("layout", form.input.layout)
         if layout == "plain":
             layout = _followed({"layout": layout}, _tokenizer(directory, model.vocab_size))["layout"]
         if sentences is None:
@@ -479,7 +479,9 @@ def _load_hugging_face(directory: Path, changes: Mapping[str, Any]) -> Pipeline:
     tokenizer = _tokenizer(directory, config.vocab_size)
     if sentences is None and model.label_head is not None:
         return _with_label_head(directory, backbone, tokenizer, model, model.label_head, changes)
-    settings = _followed(vars(form.input) | {**model.input}, tokenizer)
+    settings = vars(form.input) | {**model.input}
+    if "begin" in settings:
+        settings = _followed(settings, tokenizer)
     if sentences is not None:
         settings["max_tokens"] = min(sentences.max_tokens or config.max_tokens, config.max_tokens)
     input = _input(type(form.input), settings, changes, backbone, directory)
@@ -506,14 +508,15 @@ def _load_hugging_face(directory: Path, changes: Mapping[str, Any]) -> Pipeline:
 def _followed(input: dict[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
     """The input of a checkpoint whose kind of model has no special tokens around a text, but whose tokenizer may put one before
     it. Raises `RamifyError` for other ones."""
-    if input.get("layout") != "plain" or tokenizer.around == ((), ()):
+    if input["layout"] != "plain" or tokenizer.around == ((), ()):
         return input
     begins = tokenizer.layout("begin")
     if tokenizer.around != (begins.before, begins.after):
         before, behind = (" ".join(map(tokenizer.token, ids)) or "nothing" for ids in tokenizer.around)
+        begin = "the token that begins texts" if not begins.before else tokenizer.token(begins.before[0])
         raise RamifyError(
             f"{tokenizer.source} puts {before} before a text and {behind} behind it, but such a model reads texts alone or "
-            f"behind {tokenizer.token(tokenizer.begin_id)}. Choose another checkpoint."
+            f"behind {begin}. Choose another checkpoint."
         )
     return input | {"layout": "begin"} | ({"begin": True} if "begin" in input else {})
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 
 import pytest
+import torch
 
 from fixtures import built, chain, discussion, uniform
 from fixtures.processes import Command
@@ -16,6 +17,16 @@ SETTINGS = (
     *("model.dim=16", "model.num_heads=2", "model.ffn_dim=32", "model.encoder_layers=1", "model.decoder_layers=1"),
     *("tokenizer.vocab_size=80", "train.budget=400", "train.lr=1e-2", "train.log_every=1"),
 )
+
+
+@contextmanager
+def own_threads():
+    """Give torch its number of threads back, which `demo` sets for its process."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -29,7 +40,7 @@ def ramify(capsys, monkeypatch):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024 if kilobytes else soft, hard))
         try:
-            with pytest.raises(SystemExit) as left:
+            with pytest.raises(SystemExit) as left, own_threads():
                 main()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -48,7 +59,7 @@ def ramify_once():
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
             patch.setattr("ramify.cli.keep_pages", lambda: None)
             patch.setattr(sys, "argv", ["ramify", *map(str, arguments)])
-            with pytest.raises(SystemExit) as left:
+            with pytest.raises(SystemExit) as left, own_threads():
                 main()
         return left.value.code, out.getvalue(), err.getvalue()
 

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_bert_family import COMMON, FAMILY
 from test_exports import TEXTS, loaded, spread, trained
+from tokenizers import Tokenizer as Engine
 
 import ramify
 from fixtures.commands import call
@@ -57,7 +58,9 @@ def foreign(folder, family, kind, tokenizer=WORDS, **changes):
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(folder)
-    tokenizer.save(folder)
+    engine = Engine.from_str(tokenizer.json)
+    engine.post_processor = tokenizer.template(tokenizer.layout(LAYOUTS.get(family, "bert")))
+    engine.save(str(folder / "tokenizer.json"))
     return model
 
 
