@@ -35,7 +35,8 @@ run() { # one configuration, whose output goes to a file
     local aten isa threads mkl
     IFS=/ read -r aten isa threads mkl <<<"$1"
     (
-        unset ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR
+        # Without caches, every process would compile all modules.
+        unset ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA MKL_CBWR PYTHONDONTWRITEBYTECODE
         [ "$aten" = unset ] || export ATEN_CPU_CAPABILITY=$aten
         [ "$isa" = unset ] || export ONEDNN_MAX_CPU_ISA=$isa
         [ -z "$mkl" ] || export MKL_CBWR=$mkl
