@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,9 +16,16 @@ from ramify.errors import RamifyError
 from ramify.hub import export_hugging_face
 
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install 'ramify[hf]'")
-library = pytest.importorskip("sentence_transformers", reason="parity needs sentence-transformers")
 
 ASKED = [*TEXTS, "", "UNTIL THE BREAD IS DONE " * 12]
+
+
+@cache
+def library():
+    """Its import takes seconds, which only the process that runs these tests needs to wait."""
+    return pytest.importorskip("sentence_transformers", reason="parity needs sentence-transformers")
+
+
 PROMPTS = {"query": "what does the oven do: ", "document": "An answer: "}
 
 
@@ -39,13 +47,13 @@ def encoder(tmp_path_factory):
 
 def saved(encoder, folder, mode="mean", *, normalize=False, pooled=True, prompts=None, default=None, **settings):
     """A model that the newest release saves, read by it again."""
-    modules = library.sentence_transformer.modules
+    modules = library().sentence_transformer.modules
     first = modules.Transformer(str(encoder), **settings)
     parts = [first, modules.Pooling(COMMON["hidden_size"], mode, include_prompt=pooled)]
     parts += [modules.Normalize()] if normalize else []
-    model = library.SentenceTransformer(modules=parts, prompts=prompts, default_prompt_name=default, device="cpu")
+    model = library().SentenceTransformer(modules=parts, prompts=prompts, default_prompt_name=default, device="cpu")
     model.save_pretrained(str(folder), create_model_card=False)
-    return library.SentenceTransformer(str(folder), device="cpu")
+    return library().SentenceTransformer(str(folder), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +91,7 @@ def test_directories_of_the_newest_release_embed_as_there(encoder, tmp_path, set
             ramify.load(tmp_path / "theirs", input={"overflow": "chain"})
     assert own.max_tokens == theirs.max_seq_length
     export_hugging_face(own, tmp_path / "ours")
-    again = library.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    again = library().SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     assert_same(again, own)
     assert_same(again, ramify.load(tmp_path / "ours"))
 
@@ -188,7 +196,7 @@ def test_a_model_in_a_folder_of_its_own_is_refused(published, tmp_path):
 
 
 def test_a_classifier_of_pairs_is_no_embedder(encoder, tmp_path):
-    theirs = library.CrossEncoder(str(encoder), num_labels=3, device="cpu")
+    theirs = library().CrossEncoder(str(encoder), num_labels=3, device="cpu")
     theirs.save_pretrained(str(tmp_path))
     expected = theirs.predict([(TEXTS[0], TEXTS[1])], apply_softmax=True)[0]
     answer = ramify.load(tmp_path).predict((TEXTS[0], TEXTS[1]))

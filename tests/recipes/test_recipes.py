@@ -179,7 +179,8 @@ STARTED = ("agent-gan",)
 
 @pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe not in (*ON_CHATS, *ON_BOOKS, *ON_LABELS, *STARTED)])
 def test_two_steps(store, tmp_path, recipe):
-    run = RECIPES[recipe](str(store.path)).changed({"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1"})
+    settings = {"train.steps": "2", "train.target_tokens": "0", "train.log_every": "1", "train.budget": "1000"}
+    run = RECIPES[recipe](str(store.path)).changed(settings)
     out = tmp_path / "run"
     prepared, progress = execute(run, out, cpu=True)
     assert progress.step == 2

@@ -748,8 +748,7 @@ def test_metrics_may_be_sparse(tmp_path, data):
 
 
 @pytest.mark.skipif("config.getoption('--rounding')", reason="compiled graphs have kernels of their own")
-@pytest.mark.parametrize(("two_phase", "make"), [("always", words_task), ("never", tree_task)], ids=["always", "never"])
-def test_compiled(tmp_path, data, monkeypatch, two_phase, make):
+def test_compiled(tmp_path, data, monkeypatch):
     """The traced graph runs and gives the losses of the plain model."""
     options, graphs = [], []
 
@@ -765,7 +764,7 @@ def test_compiled(tmp_path, data, monkeypatch, two_phase, make):
     monkeypatch.setattr(torch, "compile", compiled)
     logs = []
     for name in ("plain", "compiled"):
-        task = make(dtype=torch.float32, context_position="distance", task={"two_phase": two_phase, "chunk_tokens": 60})
+        task = words_task(dtype=torch.float32, context_position="distance", task={"two_phase": "always", "chunk_tokens": 60})
         trainer_of(tmp_path / name, data, replace(SHORT, steps=2, compile=name == "compiled"), task=task).run()
         logs.append([record["loss"] for record in records(tmp_path / name)])
     assert options == [{"dynamic": True}] * 2
