@@ -412,7 +412,10 @@ def _input(kind: type[Kind], settings: Mapping[str, Any], changes: Mapping[str, 
     try:
         changed = from_record(kind, {**settings, **changes})
     except RamifyError as error:
-        raise RamifyError(f"{directory}: {error} `ramify.load(…, input={{NAME: VALUE}})` sets input.NAME.") from None
+        raise RamifyError(
+            f"{directory}: {error} `ramify.load(…, input={{NAME: VALUE}})` sets input.NAME, and `ramify.save` keeps it for "
+            "commands."
+        ) from None
     longest = backbone.max_tokens if isinstance(backbone, Encodes) else None
     if over := [name for name in LENGTHS if longest is not None and (changes.get(name) or 0) > longest]:
         raise RamifyError(

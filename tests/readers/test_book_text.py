@@ -176,6 +176,7 @@ def test_speakers_are_authors_and_stage_directions_are_left_out(tmp_path):
     <sp who="#wren"><speaker>WREN.</speaker><lg><l>The kiln is cold,</l><stage>Digs.</stage><l>the clay waits.</l></lg></sp>
     <sp who="#ivo"><p>So it <stage type="delivery">(aside)</stage> is. Dig!</p></sp><p>Night.</p>
     <sp who="#wren #una"><p>We dig.</p></sp><sp who="#bo"><ab>No, <persName>Ann</persName>.</ab></sp>
+    <sp who="#ivo"><speaker>IVO.</speaker><p>Again!</p></sp>
     <sp><speaker>ALL</speaker></sp></div></div>"""
     tree, counts = tei(tmp_path, body, levels="chapter,paragraph,sentence")
     assert [(node.author, node.text) for node in tree.nodes if node.text] == [
@@ -186,8 +187,12 @@ def test_speakers_are_authors_and_stage_directions_are_left_out(tmp_path):
         (None, "Night."),
         ("WREN, Una", "We dig."),
         ("bo", "No, Ann."),
+        ("Ivo Elm", "Again!"),
     ]
-    assert [node.author for node in tree.nodes if node.kind == "paragraph"] == ["WREN", "Ivo Elm", None, "WREN, Una", "bo"]
+    assert [node.author for node in tree.nodes if node.kind == "paragraph"] == [
+        *("WREN", "Ivo Elm", None, "WREN, Una", "bo"),
+        "Ivo Elm",
+    ]
     assert counts.skipped == {"front_matter": 1, "stage_direction": 3, "empty_division": 1}
 
 

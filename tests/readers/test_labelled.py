@@ -1158,7 +1158,8 @@ def test_lists_beside_single_labels_are_refused(tmp_path):
 def test_labels_can_be_left_unread(tmp_path):
     table = written(tmp_path / "t.csv", "text,label\na,1\nb,x y\n")
     for path in (table, written(tmp_path / "bare.csv", "text\na\nb\n")):
-        trees, _ = read(path, labels="none")
-        assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [("a", None), ("b", None)]
+        for option in ({"labels": "none"}, {"label": ""}):
+            trees, _ = read(path, **option)
+            assert [(tree.nodes[0].text, tree.nodes[0].label) for tree in trees] == [("a", None), ("b", None)]
     with pytest.raises(RamifyError, match="label='label' names the column of labels, but labels=none reads none"):
         read(table, labels="none", label="label")

@@ -58,6 +58,7 @@ def test_training_says_how_numbers_are_read(tmp_path, second, kind, other):
 
 def test_most_frequent_class(store, tmp_path):
     prepared, model = fitted(store, tmp_path / "run", model="majority")
+    assert repr(model).startswith("<Classifier: Classification of majority, ")
     train, dev = classes(sentences(120), "train"), classes(sentences(120), "dev")
     (name, _), *_ = train.most_common()
     assert {model.predict(text).label for text in ("ba bo", "", "aa")} == {name}
@@ -370,6 +371,7 @@ def test_kinds_of_labels(tmp_path):
     kinds = {kind: fitted(store, tmp_path / kind, ONE, label_kind=kind)[1] for kind in ("auto", "classes", "numbers")}
     assert [kinds[kind].task.config.labels for kind in kinds] == ["classes", "classes", "numbers"]
     assert isinstance(kinds["numbers"].predict("ba").label, float)
+    assert "predicts a number; can predict" in repr(kinds["numbers"])
     assert score(kinds["numbers"], tmp_path / "numbers", store)["metric"] == "pearson"
     with pytest.raises(RamifyError, match="label_kind=several does not fit the labels, such as"):
         fitted(store, tmp_path / "several", label_kind="several")

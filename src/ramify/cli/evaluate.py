@@ -197,7 +197,7 @@ def run(
 
     Example: ramify evaluate runs/reddit --data data/reddit --context none --json
 
-    Example: ramify evaluate bert-base-cased --data data/reddit --kind comment-trees
+    Example: ramify evaluate google-bert/bert-base-cased --data data/reddit --kind comment-trees
     """
     import ramify
     from ramify.dataset.store import Store

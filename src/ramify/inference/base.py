@@ -40,6 +40,8 @@ class Pipeline(ABC):
     """The name of the kind of run that makes and evaluates such a model; None: no run made it."""
     _labels: tuple[str, ...] = ()
     """The names of the labels that it predicts; empty if they have none."""
+    _predicts: str = ""
+    """What it predicts in place of labels, for its `repr`."""
 
     @property
     @abstractmethod
@@ -64,12 +66,14 @@ class Pipeline(ABC):
 
     def __repr__(self) -> str:
         """The task, the model, its size, its labels and the verbs, in a line."""
-        parts = dict.fromkeys((type(self.module).__name__, type(self.backbone).__name__))
+        parts = dict.fromkeys((type(self.module).__name__, self.backbone.title))
         weights = sum(parameter.numel() for parameter in self.module.parameters())
         facts = [counted(weights, "parameter"), counted(self.tokenizer.vocab_size, "piece")]
         if self._labels:
             names = [*map(printable, self._labels[:SHOWN]), *["…"] * (len(self._labels) > SHOWN)]
             facts.append(f"{counted(len(self._labels), 'label')} ({', '.join(names)})")
+        elif self._predicts:
+            facts.append(f"predicts {self._predicts}")
         return f"<{type(self).__name__}: {' of '.join(parts)}, {', '.join(facts)}; can {', '.join(self.verbs)}>"
 
     @property

@@ -34,6 +34,7 @@ class Classifier(LabelPipeline):
         self.tokenizer = task.tokenizer
         self.input = task.input
         self._labels = task.config.classes
+        self._predicts = "a number" if task.config.labels == "numbers" else ""
 
     def predict_nodes(
         self, store: Store, nodes: Indices, ids: Sequence[str], progress: Callable[[int], None] | None = None

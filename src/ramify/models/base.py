@@ -223,6 +223,11 @@ class AnyBackbone(nn.Module, ABC):
     """Names of modules that no task trains."""
 
     @property
+    def title(self) -> str:
+        """The name of the model, for people."""
+        return type(self).__name__
+
+    @property
     @abstractmethod
     def out_dim(self) -> int:
         """The length of a state."""

@@ -102,6 +102,10 @@ class Tfidf(LinearScores):
         self.register_buffer("bigrams", torch.zeros(config.num_bigrams, dtype=torch.int64))
         self.register_buffer("idf", torch.ones(terms))
 
+    @property
+    def title(self) -> str:
+        return "Tfidf" if self.config.reads == "words" else "majority"
+
     def encode_rows(
         self, rows: EncoderInput, *, layers: bool = False, read: Read = "all", record: AttentionRecord | None = None
     ) -> Encoded:

@@ -150,7 +150,8 @@ def read(
 ) -> Iterator[Tree]:
     """Read labelled texts.
 
-    `text`, `text_pair`, `label` and `id` name columns. Labels in a named column stay as they are; otherwise, the classes of a
+    `text`, `text_pair`, `label` and `id` name columns; an empty `label` reads no labels. Labels in a named column stay as they
+    are; otherwise, the classes of a
     known data set have their names. `labels=none` reads no labels of tables, so no column has to hold them. `split` names a
     column, or is `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known
     data sets and files with different splits in their names have splits.
@@ -161,6 +162,8 @@ def read(
     tables.check(ANY, None, delimiter, MARK if quote is None else quote)
     if dataset not in (None, NONE, *BY_NAME):
         raise bad_option("dataset", f"{NONE}, {', '.join(BY_NAME)}", dataset)
+    if label == "":
+        label, labels = None, "none"
     if labels == "none" and label is not None:
         raise RamifyError(f"label={label!r} names the column of labels, but labels=none reads none. Leave one of them out.")
     column_of_splits = None if split in (NONE, FILE, SHARES) else split

@@ -189,7 +189,7 @@ def mht(
     The encoder is frozen in the first stage; all parameters learn in the second. `--features` adds the 77 features of a pair
     (the paper's + F). The run needs --init, because links alone do not teach a model to read. At the paper's first learning
     rate, 1e-5, a thousand updates reach half of the gain that they reach at 3e-4. `--setting` trains as published; the paper's
-    encoder is --init bert-base-uncased, and its second stage needs a GPU.
+    encoder is --init google-bert/bert-base-uncased, and its second stage needs a GPU.
 
     Example: ramify train mht --data data/irc --init sentence-transformers/all-MiniLM-L6-v2 --features head --out runs/mht
     """

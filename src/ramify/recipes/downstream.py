@@ -180,7 +180,7 @@ def answer(
 
     If some training questions have no answer, the model learns to say so, and the dev split chooses the threshold.
 
-    Example: ramify train answer --data data/squad --init bert-base-uncased --out runs/squad
+    Example: ramify train answer --data data/squad --init google-bert/bert-base-uncased --out runs/squad
 
     Example: ramify train answer --data data/squad --model tfidf --out runs/squad-floor
     """

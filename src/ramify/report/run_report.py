@@ -100,8 +100,12 @@ def _lead(run_dir: Path, run: Run, record: Mapping[str, Any], metrics: Sequence[
     name = record["run"]["model"]["name"]
     start = f", started from {run.init}," if run.init else ", trained from scratch,"
     article = "An" if name.startswith(("a", "e", "i", "o", "x")) else "A"
-    lines = [f"{article} {name} model of {record['parameters'] / 1e6:.1f} million parameters{start} {parts.purpose}."]
-    if not metrics:
+    weights = record["parameters"]
+    size = f"{weights / 1e6:.1f} million parameters" if weights > 50_000 else counted(weights, "parameter")
+    lines = [f"{article} {name} model of {size}{start} {parts.purpose}."]
+    if not run.stages:
+        lines.append("It was fitted in closed form.")
+    elif not metrics:
         lines.append("It has not logged a step yet.")
     else:
         last = metrics[-1]

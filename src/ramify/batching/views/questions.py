@@ -40,8 +40,8 @@ class QuestionInput:
         if self.max_tokens < self.question_tokens + 8:
             raise RamifyError(
                 f"input.max_tokens={self.max_tokens} leaves no room for a passage beside a question of up to "
-                f"{self.question_tokens} tokens. Raise input.max_tokens, or set input.question_tokens="
-                f"{max(1, self.max_tokens // 4)}."
+                f"{self.question_tokens} tokens. Set input.question_tokens={max(1, self.max_tokens // 4)}, or raise "
+                "input.max_tokens if the model reads longer rows."
             )
 
     @property

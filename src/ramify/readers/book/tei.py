@@ -121,6 +121,8 @@ class _Events:
         self._speech: _Speech | None = None
         # id of a person -> name
         self._names: dict[str, str] = {}
+        # id of a person -> author of what the person says alone
+        self._authors: dict[str, str] = {}
         # The id of the person in whose entry the parser is, and of the one whose name it reads.
         self._person = self._named = ""
 
@@ -286,14 +288,14 @@ class _Events:
             self._named = self._person
 
     def _author(self, speech: _Speech) -> str | None:
-        """The speakers as the text names them, or else as the lists of persons do."""
+        """The speakers as the text names them, or else as the lists of persons do. A person keeps the first name."""
         speakers = [speaker for speaker in speech.speakers if speaker]
-        if speakers:
-            if len(speakers) == len(speech.who) == 1:
-                self._names.setdefault(speech.who[0], speakers[0])
-        else:
-            speakers = [clean_line(self._names.get(name, "")) or name for name in speech.who]
-        return ", ".join(speakers) or None
+        if len(speech.who) == 1 and len(speakers) <= 1:
+            (person,) = speech.who
+            own = speakers[0] if speakers else clean_line(self._names.get(person, "")) or person
+            return self._authors.setdefault(person, own)
+        known = (self._authors.get(person) or clean_line(self._names.get(person, "")) or person for person in speech.who)
+        return ", ".join(speakers or known) or None
 
     def _flush(self, block: str) -> None:
         """Add the text of a block to the outline, up to an element that begins or ends."""
