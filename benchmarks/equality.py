@@ -50,6 +50,7 @@ class Change(NamedTuple):
 METERS = Change("training shows meters of learning")
 OPTIONS = Change("settings with defaults that act as before")
 PUBLISHED = Change("the command asks for the setting that was the default")
+BLANK = Change("a text that a model wrote and that is blank is said")
 DRAWN = Change("pages and plots are named by --out, and printed by one rule")
 PIECES = Change("the shipped tree model reads texts of 256 pieces")
 
@@ -94,11 +95,14 @@ CHANGED_ON_PURPOSE: dict[str, Change] = {
         f"{command}/agent-gan/*": Change("discriminators read windows beyond the ends of a row")
         for command in ("train", "evaluate", "generate", "report")
     },
-    "train/*/checkpoints/config.json*": Change("unfinished runs can be loaded"),
+    "*/checkpoints/config.json*": Change("unfinished runs can be loaded"),
     "train/*/metrics.jsonl:*.most_frequent": Change("the share of the most frequent prediction is measured"),
     "evaluate/labels/stdout*": Change("the most frequent prediction is named"),
+    **{f"{command}/*": BLANK for command in ("reconstruct", "translate")},
+    "data/books/set/vectors-known-*": DRAWN,
     **{f"{case}/*": DRAWN for case in ("copyedit", "generate/agent-gan", "backprop", "stats/words")},
     **{f"{case}/*stderr*": DRAWN for case in ("attention", "coherence", "report")},
+    "coherence/top.html*": DRAWN,
 }
 """Pattern of CASE/FILE:KEY -> the change and its reason."""
 
@@ -117,6 +121,7 @@ VOLATILE = {
     r"view\.rows=": "view.streams=",
     rf"(?:  |, ){SECONDS}(?: of this stage)? left": "",
     rf"{SECONDS}, [\d,]+ tokens of [\w ]+ per second": "N tokens per second",
+    r"\S*/src/ramify/sample/": "",
     r"The demo took \d+ seconds": "The demo took N seconds",
     r"Written by Ramify \S+ on .* UTC": "Written by Ramify",
     r"<dt>(?:commit|versions|resumed)</dt><dd>[^<]*": "",

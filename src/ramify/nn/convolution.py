@@ -78,7 +78,8 @@ class FeatureMaps(nn.ModuleList):
             # The place of a window is that of its first token.
             windows = activation(filters.conv(apart)).permute(0, 2, 3, 1).flatten(0, 2)
             own = collect(windows, slots - filters.before)
-            # The maximum over the windows beyond an end of a row belongs to the token at that end.
+            # Windows of nothing but zeros are equal, and are read before a row alone: segment_reduce doubles the gradient of
+            # tokens whose maxima are equal, if it is negative (torch 2.13).
             for ends, begin, count in (
                 (first, slots.index_select(0, first) - self.reach, self.reach - filters.before),
                 (last, slots.index_select(0, last) - filters.before + 1, filters.before),

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from ramify.nn.ragged import Rows
@@ -42,14 +42,10 @@ class Pool(nn.Module):
             weights = torch.exp(scores - on_tokens(highest, rows))
             total = torch.segment_reduce(weights, "sum", lengths=rows.lengths, axis=0, unsafe=True)
             return torch.segment_reduce(x * weights, "sum", lengths=rows.lengths, axis=0, unsafe=True) / total
-        if self.kind == "max":
-            # segment_reduce doubles negative gradients of equal maxima (torch 2.13).
-            row = on_tokens(torch.arange(len(rows), device=x.device)[:, None], rows)
-            return x.new_full((len(rows), x.shape[1]), -torch.inf).scatter_reduce(0, row.expand_as(x), x, "amax")
         return torch.segment_reduce(x, self.kind, lengths=rows.lengths, axis=0, unsafe=True)
 
 
-def on_tokens(x: Shaped[Tensor, "row dim"], rows: Rows) -> Shaped[Tensor, "total dim"]:
+def on_tokens(x: Float[Tensor, "row dim"], rows: Rows) -> Float[Tensor, "total dim"]:
     """The vector of each token's row."""
     return torch.repeat_interleave(x, rows.lengths, dim=0, output_size=rows.total)
 
