@@ -1,6 +1,7 @@
 """The check of a GPU: its file, its count of operations, its tests, and the rows of results that it becomes."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +34,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
+    # For torch, an LSTM in half precision is a matter of the processor, and for oneDNN, of this variable, too.
+    if os.environ.get("ONEDNN_MAX_CPU_ISA") in ("SSE41", "AVX2"):
+        pytest.skip("oneDNN lacks an LSTM in half precision")
     out = tmp_path_factory.mktemp("gpu") / "gpu.json"
     assert gpu.check(out, tiny=True, steps=1, warm_up=0) == 0
     return json.loads(out.read_text("utf-8"))

@@ -188,7 +188,7 @@ def test_questions_without_an_answer_to_learn_are_left_out(tokenizers) -> None:
 
 
 def test_input_settings_that_leave_no_room_are_refused(tokenizers) -> None:
-    with pytest.raises(RamifyError, match=r"input.max_tokens=70 leaves no room .* Raise input.max_tokens"):
+    with pytest.raises(RamifyError, match=r"input.max_tokens=70 leaves no room .* Set input.question_tokens=17, or raise"):
         QuestionInput(max_tokens=70)
     with pytest.raises(RamifyError, match=r"input.stride must be at least 1"):
         QuestionInput(stride=0)
