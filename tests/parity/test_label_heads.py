@@ -418,7 +418,7 @@ def test_rows_without_a_special_token_have_no_place_for_no_answer(tmp_path):
 def test_short_rows_name_the_setting_that_shortens_questions(tmp_path):
     foreign(tmp_path, "Bert", "ForQuestionAnswering", max_position_embeddings=40)
     with pytest.raises(
-        RamifyError, match=r"or set input\.question_tokens=10\. `ramify\.load\(…, input=\{NAME: VALUE\}\)` sets"
+        RamifyError, match=r"Set input\.question_tokens=10, .* longer rows\. `ramify\.load\(…, input=\{NAME: VALUE\}\)` sets"
     ):
         ramify.load(tmp_path)
     own = ramify.load(tmp_path, input={"question_tokens": 10})
