@@ -233,10 +233,11 @@ def _byte_level(directory: Path, stated: SpecialTokens) -> Engine:
     prefixed = bool(stated.settings.get("add_prefix_space", False))
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=prefixed), decoders.ByteLevel()
     ends: tuple[Role, Role] = ("bos", "eos")
-    bos, eos = ([stated.spelling(role, "<|endoftext|>")] if stated.settings.get(f"add_{role}_token") else [] for role in ends)
-    known = [(piece, number) for piece in (*bos, *eos) if (number := engine.token_to_id(piece)) is not None]
-    if known:
-        engine.post_processor = processors.TemplateProcessing(single=[*bos, "$A", *eos], special_tokens=known)
+    pieces = [stated.spelling(role, "<|endoftext|>") if stated.settings.get(f"add_{role}_token") else "" for role in ends]
+    bos, eos = ([] if (number := engine.token_to_id(piece)) is None else [(piece, number)] for piece in pieces)
+    if bos or eos:
+        single = [*(piece for piece, _ in bos), "$A", *(piece for piece, _ in eos)]
+        engine.post_processor = processors.TemplateProcessing(single=single, special_tokens=[*bos, *eos])
     return engine
 
 

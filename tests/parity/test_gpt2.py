@@ -324,3 +324,11 @@ def test_a_tokenizer_that_ends_texts_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text(engine.to_str())
     with pytest.raises(RamifyError, match=r"puts nothing before a text and <\|endoftext\|> behind it, but such a model reads"):
         ramify.load(tmp_path)
+
+
+def test_a_token_that_the_vocabulary_lacks_is_not_put_around_texts(tmp_path):
+    (tmp_path / "vocab.json").write_text(json.dumps(byte_level().engine.get_vocab()))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    names = {"bos_token": "<|endoftext|>", "eos_token": "<end>", "add_bos_token": True, "add_eos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(names))
+    assert Tokenizer.load(tmp_path).around == ((END,), ())

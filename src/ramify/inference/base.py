@@ -41,7 +41,7 @@ class Pipeline(ABC):
     _labels: tuple[str, ...] = ()
     """The names of the labels that it predicts; empty if they have none."""
     _predicts: str = ""
-    """What it predicts in place of labels, for its `repr`."""
+    """The kind of its predictions, if these are no labels, as its `repr` names it."""
 
     @property
     @abstractmethod

@@ -151,10 +151,9 @@ def read(
     """Read labelled texts.
 
     `text`, `text_pair`, `label` and `id` name columns; an empty `label` reads no labels. Labels in a named column stay as they
-    are; otherwise, the classes of a
-    known data set have their names. `labels=none` reads no labels of tables, so no column has to hold them. `split` names a
-    column, or is `file`, `none` or `shares` (as the default, but the name of the only split says nothing); by default, known
-    data sets and files with different splits in their names have splits.
+    are; otherwise, the classes of a known data set have their names. `labels=none` reads no labels of tables, so no column has
+    to hold them. `split` names a column, or is `file`, `none` or `shares` (as the default, but the name of the only split says
+    nothing); by default, known data sets and files with different splits in their names have splits.
     `dataset` names the layout (`none`: a plain table). `label_type=category` reads numbers as text. `separator` parts labels
     into lists. `missing=empty`: labels such as NA are labels. `titles` names the columns of a file without a header, with
     commas between them. `quote=""`: quotation marks are plain text; by default, the whole file decides.
